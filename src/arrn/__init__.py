@@ -1,0 +1,55 @@
+"""Adaptive Resolution Residual Networks: one trained network for signals of many resolutions.
+
+Names are loaded when first used, so ``import arrn`` costs nothing and ``arrn.signal`` and
+``arrn.nn`` need torch alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arrn import models, nn, signal
+    from arrn.errors import ArrnError, ConstancyError
+    from arrn.models import create_model, list_models
+    from arrn.saving import load, save
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArrnError",
+    "ConstancyError",
+    "__version__",
+    "create_model",
+    "list_models",
+    "load",
+    "models",
+    "nn",
+    "save",
+    "signal",
+]
+
+_HOMES = {
+    "ArrnError": "arrn.errors",
+    "ConstancyError": "arrn.errors",
+    "create_model": "arrn.models",
+    "list_models": "arrn.models",
+    "load": "arrn.saving",
+    "save": "arrn.saving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in __all__:
+        value = importlib.import_module(f"arrn.{name}")
+    else:
+        raise AttributeError(f"module 'arrn' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,34 @@
+"""The errors a user can cause. Each says what was wrong, with the value, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["ArrnError", "ConstancyError", "unknown_name"]
+
+
+class ArrnError(ValueError):
+    """Base of every error that a user of ``arrn`` can cause; the command line prints it in one line."""
+
+
+class ConstancyError(ArrnError):
+    """A block's answer to a zero input is not constant over space, so its residual cannot be skipped.
+
+    Attributes:
+        submodule: the dotted name of the offending submodule ("" is the block itself).
+        deviation: how far its output strays from a constant, relative to its largest value.
+    """
+
+    def __init__(self, message: str, submodule: str, deviation: float) -> None:
+        super().__init__(message)
+        self.submodule = submodule
+        self.deviation = deviation
+
+
+def unknown_name(kind: str, name: object, choices: Iterable[str]) -> ArrnError:
+    """The error for a name that is not among `choices`, with the nearest match where there is one."""
+    known = sorted(choices)
+    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return ArrnError(f"unknown {kind} {name!r}{hint} (known: {', '.join(map(repr, known))})")

@@ -1,0 +1,62 @@
+"""The registry: a name and options in, a network out; what `save` writes and `load` reads back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from arrn.errors import ArrnError, unknown_name
+from arrn.signal.kernels import Kernel, kernel_options
+
+__all__ = ["create_model", "list_models", "register"]
+
+Builder = Callable[..., nn.Module]
+
+_builders: dict[str, Builder] = {}
+
+
+def register(name: str, builder: Builder) -> None:
+    """Makes `builder` available as ``create_model(name, ...)``; its keyword arguments are the options."""
+    if name in _builders:
+        raise ArrnError(f"a model named {name!r} is registered already")
+    _builders[name] = builder
+
+
+def list_models() -> list[str]:
+    """The names that `create_model` takes."""
+    return sorted(_builders)
+
+
+def create_model(name: str, **options: Any) -> nn.Module:
+    """Builds a network by name.
+
+    The generic builder ``"arrn"`` makes any ladder; see `arrn.models.build_arrn` for its options.
+
+    >>> model = create_model("arrn", sizes=(16, 8), features=(8, 16), depth=1, num_classes=4)
+    >>> model.sizes
+    (16, 8)
+    """
+    if name not in _builders:
+        raise unknown_name("model", name, _builders)
+    builder = _builders[name]
+    allowed = inspect.signature(builder).parameters
+    for option in options:
+        if option not in allowed:
+            raise unknown_name(f"option of model {name!r}:", option, allowed)
+    model = builder(**options)
+    model.config = {"name": name, "options": {key: _plain(value) for key, value in options.items()}}  # type: ignore[assignment]  # nn.Module takes any attribute
+    return model
+
+
+def _plain(value: Any) -> Any:
+    """An option as data that JSON can hold."""
+    if isinstance(value, Kernel):
+        return kernel_options(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,239 @@
+"""`ARRN`: the adaptive resolution residual network, a chain of Laplacian residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import nn
+
+from arrn.errors import ArrnError, unknown_name
+from arrn.nn.adapted import AdaptedARRN
+from arrn.nn.chain import LaplacianChain
+from arrn.nn.cost import count_parameters
+from arrn.nn.dropout import LaplacianDropout
+from arrn.nn.head import Head
+from arrn.nn.projection import Projection, fold, project
+from arrn.nn.residual import LaplacianResidual
+from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, level_at_least, level_at_most
+from arrn.signal.resample import resample_by_matrices
+
+__all__ = ["ARRN", "Policy"]
+
+Policy: TypeAlias = Literal["exact", "cheap"]
+
+
+class ARRN(LaplacianChain):
+    """One network for every resolution: low-resolution inputs skip the high-resolution residuals.
+
+    ``model(x)`` takes a signal of any size, picks its level on the ladder and runs only what lies from
+    there down. With a perfect kernel, in evaluation mode, that is the same as interpolating the
+    signal to the top grid and running everything (``model(x, adapt=False)``), to rounding.
+
+    Args:
+        stem: A_0, from the input's channels to the first residual's features.
+        residuals: the levels, highest resolution first; sizes and features must connect.
+        base: the block on the last residual's `next_size`; always runs.
+        head: from the base's output to the logits, such as `Head`.
+        dropout: a `LaplacianDropout`, or its p (one number, or one per residual).
+        policy: the level for sizes between two grids. ``"exact"`` takes the next higher grid and
+            interpolates up; ``"cheap"`` takes the next lower one and smooths down. Below the base
+            both interpolate up to it; above the top both smooth down to it.
+
+    >>> from arrn.nn import Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
+    >>> model = ARRN(
+    ...     stem=Projection(3, 8),
+    ...     residuals=[LaplacianResidual(InvertedBlock(8), 8, 16, size=16, next_size=8)],
+    ...     base=ResidualBase(InvertedBlock(16)),
+    ...     head=Head(16, num_classes=10),
+    ... ).eval()
+    >>> model.sizes
+    (16, 8)
+    >>> model(torch.rand(2, 3, 11, 7)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        stem: Projection,
+        residuals: Sequence[LaplacianResidual],
+        base: nn.Module,
+        head: nn.Module,
+        dropout: LaplacianDropout | float | Sequence[float] = 0.0,
+        policy: Policy = "exact",
+    ) -> None:
+        if not residuals:
+            raise ArrnError("an ARRN needs at least one residual: a ladder of two sizes, such as (16, 8); got none")
+        _check_links(stem, residuals)
+        if not isinstance(dropout, LaplacianDropout):
+            dropout = LaplacianDropout(dropout)
+        dropout.rates(len(residuals))
+        super().__init__(residuals, base, head, dropout)
+        self.stem = stem
+        self.kernel = residuals[0].kernel
+        self.grids: tuple[Grid, ...] = (*(residual.size for residual in residuals), residuals[-1].next_size)
+        if max(self.grids[-1]) == 1:
+            raise ArrnError(
+                "a base grid of 1 sample removes all that the residuals contribute (they have zero mean): "
+                f"the ladder {self.sizes} must end at 2 or more along some axis"
+            )
+        self.policy: Policy = _as_policy(policy)
+        self.config: dict[str, Any] | None = None  # how create_model built it; save() needs it
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The ladder, highest first, base last: numbers, or tuples where axes differ."""
+        if all(len(set(grid)) == 1 for grid in self.grids):
+            return tuple(grid[0] for grid in self.grids)
+        return self.grids
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of space."""
+        return len(self.grids[0])
+
+    @property
+    def in_channels(self) -> int:
+        """The channels of the input."""
+        return self.stem.in_features
+
+    @property
+    def num_classes(self) -> int:
+        """The classes the head tells apart; 0 when it returns features."""
+        return self._classifier.num_classes
+
+    def level(self, size: Size, policy: Policy | None = None) -> int:
+        """The level at which an input of `size` enters; ``sizes[level]`` is its grid."""
+        grid = as_grid(size, self.ndim)
+        chosen = self.policy if policy is None else _as_policy(policy)
+        return level_at_least(self.grids, grid) if chosen == "exact" else level_at_most(self.grids, grid)
+
+    def forward(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> torch.Tensor:
+        """Logits of shape (batch, num_classes).
+
+        Args:
+            x: shape (batch, in_channels, *space), any resolution.
+            adapt: skip the levels above the input's resolution; False runs all of them.
+            policy: overrides the network's own.
+        """
+        return self._logits(x, self._entry_level(x, adapt, policy))
+
+    def forward_features(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> torch.Tensor:
+        """The base's output, before the head; shape (batch, features, *base grid)."""
+        return self._features(x, self._entry_level(x, adapt, policy))
+
+    def forward_levels(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> list[torch.Tensor]:
+        """Features of every level that ran, for other tasks: what each residual received, highest
+        resolution first, what the base received, and last what the base gave."""
+        return self._level_features(x, self._entry_level(x, adapt, policy))
+
+    def at_resolution(self, size: Size, policy: Policy | None = None) -> AdaptedARRN:
+        """The network cast to inputs of `size`: a plain module with only the levels it needs.
+
+        Modules are shared with this network; the skipped projections become one new parameter.
+        """
+        grid = as_grid(size, self.ndim)
+        level = self.level(grid, policy)
+        weight = self.stem.weight
+        with torch.no_grad():
+            chain = [Projection(p.in_features, p.out_features, p.weight.double()) for p in self._projections(level)]
+            folded = fold(chain).to(weight.dtype)
+        adapted = AdaptedARRN(
+            size=grid,
+            grid=self.grids[level],
+            kernel=self.kernel,
+            projection=Projection(self.in_channels, folded.shape[0], folded),
+            residuals=self.levels[level:],
+            base=self.base,
+            head=self.head,
+            dropout=self.dropout,
+            skipped=level,
+        )
+        adapted.training = self.training  # not adapted.train(): that would reach into the shared modules
+        return adapted
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new classifier for `num_classes` classes; with 0 the network returns pooled features."""
+        self._classifier.reset_classifier(num_classes)
+        self._classifier.to(device=self.stem.weight.device, dtype=self.stem.weight.dtype)
+        if self.config is not None:
+            self.config["options"]["num_classes"] = num_classes
+
+    @property
+    def _classifier(self) -> Head:
+        if not isinstance(self.head, Head):
+            raise ArrnError(
+                f"this network's head is a {type(self.head).__name__}, which has no classes to count or reset"
+            )
+        return self.head
+
+    def _projections(self, level: int) -> list[Projection]:
+        return [self.stem, *(residual.projection for residual in self.levels[:level])]
+
+    def _entry_level(self, x: torch.Tensor, adapt: bool, policy: Policy | None) -> int:
+        grid = check_signal(x, self.ndim, self.in_channels)
+        return self.level(grid, policy) if adapt else 0
+
+    def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
+        weight = fold(self._projections(level))
+        return project(resample_by_matrices(x, self.grids[level], self.kernel), weight)
+
+    def __repr__(self) -> str:
+        """The network as the paper draws it, one line a level."""
+        last = self.levels[-1].out_features
+        classes = f" -> {self.head.num_classes}" if isinstance(self.head, Head) else ""
+        rates = self.dropout.rates(len(self.residuals))
+        rows: list[tuple[list[str], nn.Module]] = [
+            (["stem", format_grid(self.grids[0]), f"{self.in_channels} -> {self.stem.out_features}", ""], self.stem),
+            *(
+                (
+                    [
+                        "residual",
+                        f"{format_grid(residual.size)} -> {format_grid(residual.next_size)}",
+                        f"{residual.in_features} -> {residual.out_features}",
+                        f"{type(residual.block).__name__}, p={rate:g}",
+                    ],
+                    residual,
+                )
+                for residual, rate in zip(self.levels, rates, strict=True)
+            ),
+            (["base", format_grid(self.grids[-1]), f"{last}", type(self.base).__name__], self.base),
+            (["head", "", f"{last}{classes}", type(self.head).__name__], self.head),
+        ]
+        widths = [max(map(len, column)) for column in zip(*(texts for texts, _ in rows), strict=True)]
+        lines = [
+            f"ARRN {' -> '.join(map(format_grid, self.grids))}, {self.kernel.name}/{self.kernel.boundary}, "
+            f"policy {self.policy}, {self.dropout.draw} draw"
+        ]
+        for texts, module in [*rows, (["total", "", "", ""], self)]:
+            cells = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))
+            lines.append(f"  {cells}  {count_parameters(module):>12,} parameters")
+        return "\n".join(lines)
+
+
+def _as_policy(policy: str) -> Policy:
+    if policy == "exact":
+        return "exact"
+    if policy == "cheap":
+        return "cheap"
+    raise unknown_name("policy", policy, ("exact", "cheap"))
+
+
+def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> None:
+    """Refuses levels whose features, sizes or kernels do not connect."""
+    features = stem.out_features
+    for n, residual in enumerate(residuals):
+        if residual.in_features != features:
+            raise ArrnError(f"residual {n} takes {residual.in_features} features, but {features} reach it")
+        features = residual.out_features
+        if residual.kernel != residuals[0].kernel:
+            raise ArrnError(
+                f"all residuals must share one kernel: residual {n} has {residual.kernel}, "
+                f"residual 0 has {residuals[0].kernel}"
+            )
+        if n and residual.size != residuals[n - 1].next_size:
+            raise ArrnError(
+                f"residual {n} works on {format_grid(residual.size)}, but residual {n - 1} ends on "
+                f"{format_grid(residuals[n - 1].next_size)}"
+            )

@@ -1,0 +1,101 @@
+"""The inner blocks b_n: the paper's, and a variant that keeps zero and listens to the low band."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from arrn.errors import ArrnError
+from arrn.nn.convolution import BATCH_NORMS, CONVOLUTIONS, REPLICATE_CONVOLUTIONS
+from arrn.nn.normalization import BatchRMSNorm
+
+__all__ = ["InvertedBlock", "ZeroPreservingBlock"]
+
+
+def _check_shape(features: int, expansion: float, depth: int, ndim: int) -> int:
+    if features < 1:
+        raise ArrnError(f"a block needs at least 1 feature, got {features}")
+    if not expansion > 0:
+        raise ArrnError(f"expansion must be above 0, got {expansion}")
+    if depth < 1:
+        raise ArrnError(f"depth counts depthwise convolutions and must be at least 1, got {depth}")
+    if ndim not in CONVOLUTIONS:
+        raise ArrnError(f"signals have 1, 2 or 3 axes, got ndim={ndim}")
+    return max(1, round(features * expansion))
+
+
+class InvertedBlock(nn.Sequential):
+    """The paper's block: pointwise expansion, depthwise 3x3 and pointwise in alternation, contraction.
+
+    Batch norm and SiLU stand between each two convolutions. Depthwise convolutions pad with the edge
+    samples, so the answer to a zero input is constant over space. No convolution has a bias: batch
+    norm or the constant rejection after the block would remove it.
+
+    Args:
+        features: channels in and out.
+        expansion: hidden channels per feature.
+        depth: the number of depthwise convolutions.
+        ndim: axes of space, 1 to 3.
+
+    Shape: (batch, features, *space), unchanged.
+
+    >>> InvertedBlock(8, expansion=2, depth=1)(torch.rand(1, 8, 5, 7)).shape
+    torch.Size([1, 8, 5, 7])
+    """
+
+    def __init__(self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2) -> None:
+        hidden = _check_shape(features, expansion, depth, ndim)
+        convolution, depthwise, norm = CONVOLUTIONS[ndim], REPLICATE_CONVOLUTIONS[ndim], BATCH_NORMS[ndim]
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        layers["expand"] = convolution(features, hidden, 1, bias=False)
+        layers["expand_norm"] = norm(hidden)
+        layers["expand_act"] = nn.SiLU()
+        for n in range(1, depth + 1):
+            layers[f"depthwise{n}"] = depthwise(hidden, hidden, 3, padding=1, groups=hidden, bias=False)
+            layers[f"depthwise{n}_norm"] = norm(hidden)
+            layers[f"depthwise{n}_act"] = nn.SiLU()
+            if n < depth:
+                layers[f"pointwise{n}"] = convolution(hidden, hidden, 1, bias=False)
+                layers[f"pointwise{n}_norm"] = norm(hidden)
+                layers[f"pointwise{n}_act"] = nn.SiLU()
+        layers["contract"] = convolution(hidden, features, 1, bias=False)
+        super().__init__(layers)
+
+
+class ZeroPreservingBlock(nn.Module):
+    """A block with b(0) = 0 exactly, whatever the low band is: nothing to reject, texture energy stays.
+
+    No biases, activations that fix 0, norms that only scale (`BatchRMSNorm`), zero padding. The
+    hidden channels are multiplied by ``2 sigmoid(W context + c)``, where the context is the low band
+    on the block's own grid: a factor, so zero stays zero and skipping stays exact. Beyond the paper.
+
+    Shape: (batch, features, *space) and the context of the same shape -> (batch, features, *space).
+    """
+
+    preserves_zero = True
+    takes_context = True
+
+    def __init__(self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2) -> None:
+        super().__init__()
+        hidden = _check_shape(features, expansion, depth, ndim)
+        convolution = CONVOLUTIONS[ndim]
+        self.expand = nn.Sequential(convolution(features, hidden, 1, bias=False), BatchRMSNorm(hidden), nn.SiLU())
+        self.context = convolution(features, hidden, 1)
+        nn.init.zeros_(self.context.bias)  # type: ignore[arg-type]  # made with a bias
+        layers: list[nn.Module] = []
+        for n in range(1, depth + 1):
+            layers += [
+                convolution(hidden, hidden, 3, padding=1, groups=hidden, bias=False),
+                BatchRMSNorm(hidden),
+                nn.SiLU(),
+            ]
+            if n < depth:
+                layers += [convolution(hidden, hidden, 1, bias=False), BatchRMSNorm(hidden), nn.SiLU()]
+        self.body = nn.Sequential(*layers, convolution(hidden, features, 1, bias=False))
+
+    def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.expand(x) * (2 * torch.sigmoid(self.context(context)))
+        answer: torch.Tensor = self.body(hidden)
+        return answer

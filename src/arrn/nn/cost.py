@@ -1,0 +1,31 @@
+"""What a network costs: parameters and multiply-adds, resampling included."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+__all__ = ["count_parameters", "multiply_adds"]
+
+
+def count_parameters(module: nn.Module) -> int:
+    """The number of parameters, shared ones counted once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """The multiply-adds of one evaluation on an input of `shape`: convolutions and matrix products.
+
+    Counted on a copy without data, so nothing is computed; element-wise work is not counted.
+
+    >>> multiply_adds(nn.Conv2d(3, 8, 1), (1, 3, 10, 10))
+    2400
+    """
+    bare = copy.deepcopy(module).to("meta").eval()
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        bare(torch.empty(shape, device="meta"))
+    return int(counter.get_total_flops()) // 2

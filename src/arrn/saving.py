@@ -1,0 +1,186 @@
+"""Saving and loading networks: a directory with `model.safetensors` and `config.json`.
+
+Nothing is ever unpickled: weights are read as plain tensors, the architecture as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from arrn import __version__
+from arrn.errors import ArrnError
+from arrn.models import create_model
+
+__all__ = ["FORMAT_VERSION", "Metadata", "load", "save", "write_atomically"]
+
+FORMAT_VERSION = 1
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a network expects of its inputs, and what its outputs mean.
+
+    Attributes:
+        mean, std: the normalisation of the inputs, one number per channel (None: not known).
+        resampler: how inputs were brought to lower resolutions, a name or `kernel_options`.
+        class_names: a name for each output.
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    resampler: str | Mapping[str, Any] | None = None
+    class_names: tuple[str, ...] | None = None
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all: temporary file, fsync, rename."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes files that others cannot read
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
+    """Writes a network that `create_model` built to the directory `path`.
+
+    Args:
+        model: the network.
+        path: the directory, made if need be.
+        metadata: normalisation, resampler and class names; by default ``model.metadata``.
+    """
+    config = getattr(model, "config", None)
+    if config is None:
+        raise ArrnError(
+            "only networks made by arrn.create_model can be saved, since the file holds their name and options: "
+            "register a builder for your own with arrn.models.register(name, builder)"
+        )
+    metadata = metadata or getattr(model, "metadata", None) or Metadata()
+    document = {
+        "format": "arrn",
+        "format_version": FORMAT_VERSION,
+        "arrn_version": __version__,
+        "model": config,
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "inputs": asdict(metadata),
+    }
+    # safetensors refuses tensors that are not contiguous, channels-last ones included.
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / WEIGHTS, safetensors.torch.save(tensors))
+        write_atomically(directory / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
+    except OSError as error:
+        raise ArrnError(f"cannot write {directory}: {error.strerror or error}") from error
+
+
+def load(path: str | os.PathLike[str]) -> nn.Module:
+    """Reads a network that `save` wrote; it is in evaluation mode, on the CPU, with its `metadata`.
+
+    Raises:
+        ArrnError: for a missing, truncated, foreign or newer file, a pickle, or a wrong tensor shape.
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        raise ArrnError(
+            f"{directory} is not a directory: arrn.load takes the directory that holds {WEIGHTS} and {CONFIG}"
+        )
+    document = _read_config(directory / CONFIG)
+    try:
+        model = create_model(document["model"]["name"], **document["model"]["options"])
+        model = model.to(getattr(torch, document["dtype"]))
+        metadata = _read_metadata(document["inputs"])
+    except ArrnError as error:
+        raise ArrnError(f"{directory / CONFIG}: {error}") from error
+    except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+        raise ArrnError(f"{directory / CONFIG} does not describe a model: {type(error).__name__}: {error}") from error
+    _fill(model, _read_weights(directory / WEIGHTS), directory / WEIGHTS)
+    model.metadata = metadata  # type: ignore[assignment]  # nn.Module takes any attribute
+    return model.eval()
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArrnError(f"{path} is missing") from None
+    except OSError as error:
+        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ArrnError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != "arrn":
+        raise ArrnError(f'{path} is not an arrn model: it should say "format": "arrn"')
+    version = document.get("format_version")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise ArrnError(f"{path}: format_version must be a whole number from 1 on, got {version!r}")
+    if version > FORMAT_VERSION:
+        raise ArrnError(
+            f"{path} has format version {version}, written by arrn {document.get('arrn_version')}; this arrn "
+            f"{__version__} reads up to {FORMAT_VERSION}: upgrade arrn"
+        )
+    return document
+
+
+def _read_metadata(inputs: Mapping[str, Any]) -> Metadata:
+    def numbers(name: str) -> tuple[float, ...] | None:
+        values = inputs.get(name)
+        if values is None:
+            return None
+        if not isinstance(values, list) or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+            raise ArrnError(f"{name} must be a list of numbers, got {values!r}")
+        return tuple(map(float, values))
+
+    names: Sequence[str] | None = inputs.get("class_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ArrnError(f"class_names must be a list of names, got {names!r}")
+    return Metadata(numbers("mean"), numbers("std"), inputs.get("resampler"), None if names is None else tuple(names))
+
+
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+            raise ArrnError(f"{path} is a pickle, which could run any code; arrn reads safetensors only")
+        return safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise ArrnError(f"{path} is missing") from None
+    except OSError as error:
+        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
+    except safetensors.SafetensorError as error:
+        raise ArrnError(f"{path} is truncated or not a safetensors file: {error}") from None
+
+
+def _fill(model: nn.Module, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    state = model.state_dict()
+    wrong = [
+        f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(state[name].shape)}"
+        for name in state
+        if name in tensors and tensors[name].shape != state[name].shape
+    ]
+    wrong += [f"{name} is missing" for name in state if name not in tensors]
+    wrong += [f"{name} does not belong to the model" for name in tensors if name not in state]
+    if wrong:
+        more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+        raise ArrnError(f"{path} does not fit its {CONFIG}: {'; '.join(wrong[:3])}{more}")
+    model.load_state_dict(dict(tensors))

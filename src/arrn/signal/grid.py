@@ -1,0 +1,129 @@
+"""Grids: how many cell-centred samples a signal has along each axis of its domain [0, 1]^d."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import torch
+
+from arrn.errors import ArrnError
+
+__all__ = [
+    "Grid",
+    "Size",
+    "as_count",
+    "as_grid",
+    "as_ladder",
+    "check_descent",
+    "check_signal",
+    "covers",
+    "format_grid",
+    "level_at_least",
+    "level_at_most",
+]
+
+Size: TypeAlias = int | Sequence[int]
+"""What users write: one number for every axis, or one number per axis."""
+
+Grid: TypeAlias = tuple[int, ...]
+"""What the code works with: the number of samples along each axis; sample i of N sits at (i + 1/2)/N."""
+
+
+def as_count(value: object) -> int:
+    """`value` as the number of samples along one axis."""
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]  # whatever has no __index__ is refused below
+    except TypeError:
+        raise ArrnError(f"a grid size must be a positive whole number, got {value!r}") from None
+    if count < 1:
+        raise ArrnError(f"a grid size must be at least 1, got {count}")
+    return count
+
+
+def as_grid(size: Size, ndim: int) -> Grid:
+    """`size` as one count for each of `ndim` axes.
+
+    >>> as_grid(32, 2)
+    (32, 32)
+    >>> as_grid((32, 24), 2)
+    (32, 24)
+    """
+    if ndim not in (1, 2, 3):
+        raise ArrnError(f"signals have 1, 2 or 3 axes, got {ndim}")
+    if isinstance(size, Iterable) and not isinstance(size, str | torch.Tensor):
+        grid = tuple(as_count(count) for count in size)
+        if len(grid) != ndim:
+            raise ArrnError(f"the size {grid} has {len(grid)} axes, but the signal has {ndim}")
+        return grid
+    return (as_count(size),) * ndim
+
+
+def as_ladder(sizes: Iterable[Size], ndim: int) -> tuple[Grid, ...]:
+    """A descending ladder of grids: none grows along any axis, and each shrinks along some axis.
+
+    >>> as_ladder((32, 16, 8), 2)
+    ((32, 32), (16, 16), (8, 8))
+    """
+    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
+        raise ArrnError(f"a ladder is a sequence of sizes such as (32, 16, 8), got {sizes!r}")
+    ladder = tuple(as_grid(size, ndim) for size in sizes)
+    if not ladder:
+        raise ArrnError("a ladder needs at least one size, such as (32, 16, 8); got none")
+    for upper, lower in itertools.pairwise(ladder):
+        check_descent(upper, lower)
+    return ladder
+
+
+def check_descent(upper: Grid, lower: Grid) -> None:
+    """Refuses a step of a ladder that grows along an axis or shrinks along none."""
+    if not covers(upper, lower) or upper == lower:
+        raise ArrnError(
+            f"a ladder must decrease: {format_grid(lower)} follows {format_grid(upper)}, but no axis "
+            "may grow and at least one must shrink"
+        )
+
+
+def covers(grid: Grid, other: Grid) -> bool:
+    """Whether `grid` has at least as many samples as `other` along every axis."""
+    return all(n >= m for n, m in zip(grid, other, strict=True))
+
+
+def level_at_least(ladder: Sequence[Grid], grid: Grid) -> int:
+    """The lowest level whose grid holds all that `grid` holds; the top where none does."""
+    return max((n for n, rung in enumerate(ladder) if covers(rung, grid)), default=0)
+
+
+def level_at_most(ladder: Sequence[Grid], grid: Grid) -> int:
+    """The highest level whose grid is no finer than `grid` along any axis; the base where none is."""
+    return min((n for n, rung in enumerate(ladder) if covers(grid, rung)), default=len(ladder) - 1)
+
+
+def format_grid(grid: Grid) -> str:
+    """`32` for a square or cube, `32x24` where axes differ."""
+    return str(grid[0]) if len(set(grid)) == 1 else "x".join(map(str, grid))
+
+
+def check_signal(x: torch.Tensor, ndim: int | None = None, channels: int | None = None) -> Grid:
+    """The grid of `x`, shaped (batch, channels, *space); refuses what is no such signal."""
+    layout = {1: "length", 2: "height, width", 3: "depth, height, width"}
+    if ndim is None and not 3 <= x.ndim <= 5:
+        raise ArrnError(
+            f"expected a signal of shape (batch, channels, *space) with 1 to 3 axes of space, "
+            f"got shape {tuple(x.shape)}"
+        )
+    if ndim is not None and x.ndim != ndim + 2:
+        count = "channels" if channels is None else channels
+        raise ArrnError(f"expected shape (batch, {count}, {layout[ndim]}), got {tuple(x.shape)}")
+    if channels is not None and x.shape[1] != channels:
+        raise ArrnError(f"expected {channels} channels, got {x.shape[1]} in shape {tuple(x.shape)}")
+    if not x.is_floating_point():
+        raise ArrnError(
+            f"expected floating-point samples, got {x.dtype}: convert and normalise first, for example x.float() / 255"
+        )
+    grid = tuple(x.shape[2:])
+    if 0 in grid:
+        raise ArrnError(f"every axis of space needs at least 1 sample, got shape {tuple(x.shape)}")
+    return grid

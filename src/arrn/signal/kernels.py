@@ -1,0 +1,264 @@
+"""Smoothing kernels: for any two sizes of a grid, the matrix that takes samples of one to the other.
+
+A signal of N samples sits on the cell-centred grid x_i = (i + 1/2)/N. Going to M < N samples, a
+kernel smooths to the band of the smaller grid and samples there (D); going to M > N, it
+interpolates (U). Both are linear and separable, so each is one small real matrix per axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from arrn.errors import ArrnError, unknown_name
+from arrn.signal.grid import as_count
+
+__all__ = ["Kernel", "KaiserSinc", "TruncatedGaussian", "WhittakerShannon", "kernel", "kernel_options"]
+
+Matrix: TypeAlias = NDArray[np.float64]
+Boundary: TypeAlias = Literal["symmetric", "periodic"]
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """What a kernel offers; kernels are hashable values, equal when their parameters are."""
+
+    @property
+    def boundary(self) -> Boundary:
+        """How the signal continues beyond its domain: mirrored or repeated."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is the projection on the band: then skipping is exact and means are preserved."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The short name that `kernel` takes and printed networks show."""
+        ...
+
+    def matrix(self, source: int, target: int) -> torch.Tensor:
+        """The (target, source) float64 matrix that takes `source` samples of an axis to `target`."""
+        ...
+
+
+class _MatrixKernel:
+    """Gives a kernel its public, validated and cached `matrix`; subclasses say how it is built."""
+
+    def _build(self, source: int, target: int) -> Matrix:
+        raise NotImplementedError
+
+    def matrix(self, source: int, target: int) -> torch.Tensor:
+        """The (target, source) float64 matrix from `source` to `target` samples of one axis.
+
+        >>> WhittakerShannon().matrix(4, 2).shape
+        torch.Size([2, 4])
+        """
+        source, target = as_count(source), as_count(target)
+        master = _small_matrix if source * target <= 2**16 else _large_matrix
+        # The copy keeps the cached master safe from whoever writes into the tensor.
+        return torch.from_numpy(master(self, source, target).copy())
+
+
+# Built by numpy, so that nothing of torch's surroundings (default device, inference mode, fake
+# tensors while tracing) can get into a cache. Two caches bound the memory: the small matrices take
+# 128 MB at most, and only the last few large ones stay.
+@lru_cache(maxsize=256)
+def _small_matrix(kernel: _MatrixKernel, source: int, target: int) -> Matrix:
+    return kernel._build(source, target)
+
+
+@lru_cache(maxsize=8)
+def _large_matrix(kernel: _MatrixKernel, source: int, target: int) -> Matrix:
+    return kernel._build(source, target)
+
+
+@dataclass(frozen=True)
+class WhittakerShannon(_MatrixKernel):
+    """The perfect kernel: projection on the band-limited signals S_N that N samples determine.
+
+    * ``"symmetric"``: S_N = span{cos(pi k x), k < N}, the natural band of a signal that does not
+      wrap (half-sample symmetric, the basis of the DCT-II); even and odd N alike. Resampling to the
+      same size is the identity.
+    * ``"periodic"``: S_N = span{exp(2 pi i k x), |k| < N/2}, for signals on a circle or torus. For
+      even N the Nyquist bin is ambiguous on a cell-centred grid, so it is not in S_N, and even
+      resampling to the same size removes it.
+
+    >>> WhittakerShannon().matrix(3, 3)
+    tensor([[1., 0., 0.],
+            [0., 1., 0.],
+            [0., 0., 1.]], dtype=torch.float64)
+    """
+
+    boundary: Boundary = "symmetric"
+    exact: ClassVar[bool] = True
+    name: ClassVar[str] = "perfect"
+
+    def __post_init__(self) -> None:
+        if self.boundary not in ("symmetric", "periodic"):
+            raise unknown_name("boundary", self.boundary, ("symmetric", "periodic"))
+
+    def band(self, size: int) -> int:
+        """The dimension of S_N for N = `size`."""
+        return size if self.boundary == "symmetric" else 2 * ((size - 1) // 2) + 1
+
+    def modes(self, size: int, count: int | None = None) -> Matrix:
+        """The first `count` orthogonal modes of S_N sampled on N = `size` cells, as columns.
+
+        Ordered from low to high frequency; every mode has root mean square 1 on its own grid.
+        """
+        count = self.band(size) if count is None else count
+        mode = np.arange(count, dtype=np.int64)[None, :]
+        odd = 2 * np.arange(size, dtype=np.int64)[:, None] + 1
+        # Angles are reduced as whole numbers first: a cosine of a large angle loses digits.
+        if self.boundary == "symmetric":
+            values: Matrix = np.cos(np.pi / (2 * size) * (mode * odd % (4 * size)))
+        else:
+            frequency = (mode + 1) // 2
+            angle = np.pi / size * (frequency * odd % (2 * size))
+            values = np.where(mode % 2 == 1, np.cos(angle), np.sin(angle))
+            values[:, 0] = 1.0
+        values[:, 1:] *= np.sqrt(2.0)
+        return values
+
+    def _build(self, source: int, target: int) -> Matrix:
+        if source == target and self.band(source) == source:
+            return np.eye(source)
+        shared = min(self.band(source), self.band(target))
+        matrix: Matrix = self.modes(target, shared) @ (self.modes(source, shared).T / source)
+        return matrix
+
+
+class _WindowKernel(_MatrixKernel):
+    """A kernel h(t) of finite radius, t in cells of the coarser grid, mirrored at the borders.
+
+    Rows are normalised to sum to 1, so that constants pass unchanged at every size.
+    """
+
+    boundary: ClassVar[Boundary] = "symmetric"
+    exact: ClassVar[bool] = False
+
+    @property
+    def _radius(self) -> float:
+        raise NotImplementedError
+
+    def _profile(self, t: Matrix) -> Matrix:
+        raise NotImplementedError
+
+    def _build(self, source: int, target: int) -> Matrix:
+        if source == target:
+            return np.eye(source)
+        coarser = min(source, target)
+        reach = int(np.ceil(self._radius * source / coarser)) + 1
+        row = np.arange(target, dtype=np.int64)[:, None]
+        nearest = (2 * row + 1) * source // (2 * target)
+        column = nearest + np.arange(-reach, reach + 1, dtype=np.int64)[None, :]
+        # Whole numbers keep the distance exact: t = +-radius is then inside or outside on both sides.
+        t = ((2 * row + 1) * source - (2 * column + 1) * target) * coarser / (2 * source * target)
+        weight = np.where(np.abs(t) <= self._radius, self._profile(t), 0.0)
+        folded = column % (2 * source)
+        folded = np.where(folded < source, folded, 2 * source - 1 - folded)
+        matrix = np.zeros((target, source))
+        np.add.at(matrix, (np.broadcast_to(row, folded.shape), folded), weight)
+        normalised: Matrix = matrix / matrix.sum(axis=1, keepdims=True)
+        return normalised
+
+
+def _positive(owner: str, name: str, value: float, least: float = 0.0) -> None:
+    if not (np.isfinite(value) and value > 0 and value >= least):
+        bound = f"at least {least}" if least else "above 0"
+        raise ArrnError(f"{owner}: {name} must be {bound}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class KaiserSinc(_WindowKernel):
+    """The fair kernel: a sinc cut off by a Kaiser window after `zero_crossings` cells on each side.
+
+    Symmetric borders; constants are preserved exactly, means only nearly.
+    """
+
+    zero_crossings: int = 6
+    beta: float = 14.7697
+    name: ClassVar[str] = "fair"
+
+    def __post_init__(self) -> None:
+        _positive("KaiserSinc", "zero_crossings", self.zero_crossings, 1)
+        _positive("KaiserSinc", "beta", self.beta)
+
+    @property
+    def _radius(self) -> float:
+        return float(self.zero_crossings)
+
+    def _profile(self, t: Matrix) -> Matrix:
+        inside = np.clip(1.0 - (t / self.zero_crossings) ** 2, 0.0, None)
+        profile: Matrix = np.sinc(t) * np.i0(self.beta * np.sqrt(inside)) / np.i0(self.beta)
+        return profile
+
+
+@dataclass(frozen=True)
+class TruncatedGaussian(_WindowKernel):
+    """The poor kernel: a Gaussian of width `sigma` cut off at `radius`, in cells of the coarser grid.
+
+    Symmetric borders; constants are preserved exactly, means only roughly. Cheap, and it leaks.
+    """
+
+    sigma: float = 0.5
+    radius: float = 1.0
+    name: ClassVar[str] = "poor"
+
+    def __post_init__(self) -> None:
+        _positive("TruncatedGaussian", "sigma", self.sigma)
+        # Half a cell is the farthest that a sample can be from the nearest coarser one.
+        _positive("TruncatedGaussian", "radius", self.radius, 0.5)
+
+    @property
+    def _radius(self) -> float:
+        return self.radius
+
+    def _profile(self, t: Matrix) -> Matrix:
+        profile: Matrix = np.exp(-0.5 * (t / self.sigma) ** 2)
+        return profile
+
+
+_KERNELS: dict[str, type[WhittakerShannon | KaiserSinc | TruncatedGaussian]] = {
+    "perfect": WhittakerShannon,
+    "fair": KaiserSinc,
+    "poor": TruncatedGaussian,
+}
+
+
+def kernel(name: str | Kernel, **parameters: Any) -> Kernel:
+    """The kernel of that name: ``"perfect"``, ``"fair"`` or ``"poor"``; a kernel passes unchanged.
+
+    >>> kernel("perfect")
+    WhittakerShannon(boundary='symmetric')
+    >>> kernel("poor", sigma=0.7)
+    TruncatedGaussian(sigma=0.7, radius=1.0)
+    """
+    if isinstance(name, Kernel):
+        return name
+    if name not in _KERNELS:
+        raise unknown_name("kernel", name, _KERNELS)
+    try:
+        return _KERNELS[name](**parameters)
+    except TypeError:
+        allowed = ", ".join(_KERNELS[name].__dataclass_fields__)
+        raise ArrnError(f"the {name!r} kernel takes {allowed}; got {parameters!r}") from None
+
+
+def kernel_options(value: Kernel) -> dict[str, Any]:
+    """A kernel as plain data that ``kernel(**options)`` turns back into it.
+
+    >>> kernel_options(kernel("fair"))
+    {'name': 'fair', 'zero_crossings': 6, 'beta': 14.7697}
+    """
+    cls = _KERNELS.get(value.name)
+    if cls is None or type(value) is not cls:
+        raise ArrnError(f"{value!r} is not one of arrn's kernels, so it cannot be written to a file")
+    return {"name": value.name} | {field: getattr(value, field) for field in cls.__dataclass_fields__}

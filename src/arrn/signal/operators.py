@@ -1,0 +1,66 @@
+"""Applying one small matrix per axis to a signal, in whichever memory format the signal has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F
+
+from arrn.signal.grid import Grid
+from arrn.signal.kernels import Kernel
+
+__all__ = ["AxisOperator", "apply_axes", "axis_operators", "is_channels_last"]
+
+AxisOperator: TypeAlias = tuple[int, torch.Tensor]
+"""An axis of space (0 is the first) and the (target, source) matrix that acts along it."""
+
+
+def axis_operators(kernel: Kernel, source: Grid, target: Grid) -> list[AxisOperator]:
+    """The float64 matrices that take `source` to `target`, cheapest order first, identities left out."""
+    operators = []
+    # Shrinking the signal first and growing it last keeps everything in between small.
+    order = sorted(range(len(source)), key=lambda axis: target[axis] / source[axis])
+    for axis in order:
+        matrix = kernel.matrix(source[axis], target[axis])
+        if source[axis] != target[axis] or not torch.equal(matrix, torch.eye(source[axis], dtype=matrix.dtype)):
+            operators.append((axis, matrix))
+    return operators
+
+
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether `x`, shaped (batch, channels, *space), is stored with its channels innermost."""
+    return not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
+
+
+def apply_axes(x: torch.Tensor, operators: Sequence[AxisOperator]) -> torch.Tensor:
+    """Applies each matrix along its axis of space; the memory format of `x` is kept.
+
+    Args:
+        x: a signal of shape (batch, channels, *space).
+        operators: pairs of an axis of space and a (target, source) matrix of x's dtype and device.
+    """
+    if not operators:
+        return x
+    if is_channels_last(x):
+        y = x.movedim(1, -1)
+        for axis, matrix in operators:
+            y = _apply_along(y, matrix, 1 + axis)
+        return y.movedim(-1, 1)
+    for axis, matrix in operators:
+        x = _apply_along(x, matrix, 2 + axis)
+    return x
+
+
+def _apply_along(x: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    if inner == 1:
+        return F.linear(x.reshape(outer, x.shape[axis]), matrix).reshape(
+            *x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :]
+        )
+    # A batched product over the outer axes needs no transposed copy; torch.matmul makes one when
+    # gradients are wanted.
+    y = torch.bmm(matrix.expand(outer, -1, -1), x.reshape(outer, x.shape[axis], inner))
+    return y.view(*x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :])
