@@ -10,6 +10,7 @@ from torch import nn
 from arrn.errors import ArrnError
 from arrn.nn.convolution import FUNCTIONAL_CONVOLUTIONS
 from arrn.signal.grid import Grid
+from arrn.signal.operators import axis_order
 
 __all__ = ["Projection", "fold", "project", "projecting_first_pays"]
 
@@ -64,7 +65,7 @@ def projecting_first_pays(in_features: int, out_features: int, source: Grid, tar
 
     def resampling(features: int) -> int:
         grid, cost = list(source), 0
-        for axis in sorted(range(len(source)), key=lambda axis: target[axis] / source[axis]):
+        for axis in axis_order(source, target):
             if source[axis] != target[axis]:
                 cost += features * math.prod(grid) * target[axis]
                 grid[axis] = target[axis]

@@ -10,7 +10,7 @@ from torch import nn
 
 from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import Kernel
-from arrn.signal.operators import apply_axes, axis_operators
+from arrn.signal.operators import apply_axes, axes_to_resample
 
 __all__ = ["Resampling"]
 
@@ -28,7 +28,9 @@ class Resampling(nn.Module):
     def __init__(self, source: Grid, target: Grid, kernel: Kernel) -> None:
         super().__init__()
         self.source, self.target, self.kernel = source, target, kernel
-        self._masters = axis_operators(kernel, source, target)
+        self._masters = [
+            (axis, kernel.matrix(source[axis], target[axis])) for axis in axes_to_resample(kernel, source, target)
+        ]
         for axis, matrix in self._masters:
             cast = matrix.to(dtype=torch.get_default_dtype(), device=torch.get_default_device())
             self.register_buffer(f"matrix{axis}", cast, persistent=False)

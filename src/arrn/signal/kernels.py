@@ -43,6 +43,10 @@ class Kernel(Protocol):
         """The short name that `kernel` takes and printed networks show."""
         ...
 
+    def keeps(self, size: int) -> bool:
+        """Whether resampling from `size` to `size` samples is the identity."""
+        ...
+
     def matrix(self, source: int, target: int) -> torch.Tensor:
         """The (target, source) float64 matrix that takes `source` samples of an axis to `target`."""
         ...
@@ -127,8 +131,12 @@ class WhittakerShannon(_MatrixKernel):
         values[:, 1:] *= np.sqrt(2.0)
         return values
 
+    def keeps(self, size: int) -> bool:
+        """Whether resampling from `size` to `size` samples is the identity: unless periodic and even."""
+        return self.band(size) == size
+
     def _build(self, source: int, target: int) -> Matrix:
-        if source == target and self.band(source) == source:
+        if source == target and self.keeps(source):
             return np.eye(source)
         shared = min(self.band(source), self.band(target))
         matrix: Matrix = self.modes(target, shared) @ (self.modes(source, shared).T / source)
@@ -143,6 +151,10 @@ class _WindowKernel(_MatrixKernel):
 
     boundary: ClassVar[Boundary] = "symmetric"
     exact: ClassVar[bool] = False
+
+    def keeps(self, size: int) -> bool:
+        """Resampling to the same size is the identity."""
+        return True
 
     @property
     def _radius(self) -> float:

@@ -12,22 +12,20 @@ import torch.nn.functional as F
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import Kernel
 
-__all__ = ["AxisOperator", "apply_axes", "axis_operators", "is_channels_last"]
+__all__ = ["AxisOperator", "apply_axes", "axes_to_resample", "axis_order", "is_channels_last"]
 
 AxisOperator: TypeAlias = tuple[int, torch.Tensor]
 """An axis of space (0 is the first) and the (target, source) matrix that acts along it."""
 
 
-def axis_operators(kernel: Kernel, source: Grid, target: Grid) -> list[AxisOperator]:
-    """The float64 matrices that take `source` to `target`, cheapest order first, identities left out."""
-    operators = []
-    # Shrinking the signal first and growing it last keeps everything in between small.
-    order = sorted(range(len(source)), key=lambda axis: target[axis] / source[axis])
-    for axis in order:
-        matrix = kernel.matrix(source[axis], target[axis])
-        if source[axis] != target[axis] or not torch.equal(matrix, torch.eye(source[axis], dtype=matrix.dtype)):
-            operators.append((axis, matrix))
-    return operators
+def axis_order(source: Grid, target: Grid) -> list[int]:
+    """The axes of space in the order of least work: shrinking ones first, growing ones last."""
+    return sorted(range(len(source)), key=lambda axis: target[axis] / source[axis])
+
+
+def axes_to_resample(kernel: Kernel, source: Grid, target: Grid) -> list[int]:
+    """The axes along which going from `source` to `target` changes anything, in the order of least work."""
+    return [n for n in axis_order(source, target) if source[n] != target[n] or not kernel.keeps(source[n])]
 
 
 def is_channels_last(x: torch.Tensor) -> bool:

@@ -7,7 +7,7 @@ import torch
 from arrn.signal.grid import Grid, Size, as_grid, check_signal
 from arrn.signal.kernels import Kernel, WhittakerShannon
 from arrn.signal.kernels import kernel as as_kernel
-from arrn.signal.operators import AxisOperator, apply_axes, axis_operators
+from arrn.signal.operators import apply_axes, axes_to_resample
 from arrn.signal.spectral import resample_spectral
 
 __all__ = ["resample", "resample_by_matrices"]
@@ -55,27 +55,25 @@ def _spectral_pays(x: torch.Tensor, source: Grid, target: Grid) -> bool:
 
 def resample_by_matrices(x: torch.Tensor, target: Grid, kernel: Kernel) -> torch.Tensor:
     """`resample` by matrix products whatever the size: the only form that networks use."""
-    source = tuple(x.shape[2:])
-    return apply_axes(x, _operators_like(x, source, target, kernel))
+    source = tuple(int(n) for n in x.shape[2:])
+    axes = axes_to_resample(kernel, source, target)
+    return apply_axes(x, [(n, _matrix_like(kernel, source[n], target[n], x.dtype, x.device)) for n in axes])
 
 
-_Key = tuple[Kernel, Grid, Grid, torch.dtype, torch.device]
-_operators: dict[_Key, list[AxisOperator]] = {}
+_Key = tuple[Kernel, int, int, torch.dtype, torch.device]
+_matrices: dict[_Key, torch.Tensor] = {}
 
 
-def _operators_like(x: torch.Tensor, source: Grid, target: Grid, kernel: Kernel) -> list[AxisOperator]:
-    """The matrices in x's dtype on x's device; recent ones are kept there, since copying to a GPU waits."""
-    key = (kernel, source, target, x.dtype, x.device)
-    found = None if torch.compiler.is_compiling() else _operators.get(key)
-    if found is not None:
-        return found
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _matrix_like(kernel: Kernel, source: int, target: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The matrix in that dtype on that device; recent ones are kept there, since copying to a GPU waits."""
+    key = (kernel, source, target, dtype, device)
+    if key in _matrices:
+        return _matrices[key]
     with torch.inference_mode(False):
-        operators = [
-            (axis, matrix.to(dtype=x.dtype, device=x.device)) for axis, matrix in axis_operators(kernel, source, target)
-        ]
-    # Tracing hands out stand-ins for tensors (a subclass), which must not outlive the trace.
-    if not torch.compiler.is_compiling() and all(type(matrix) is torch.Tensor for _, matrix in operators):
-        while len(_operators) >= 64:
-            _operators.pop(next(iter(_operators)), None)
-        _operators[key] = operators
-    return operators
+        matrix = kernel.matrix(source, target).to(dtype=dtype, device=device)
+    if type(matrix) is torch.Tensor:  # tracing hands out stand-ins, which must not outlive the trace
+        while len(_matrices) >= 64:
+            _matrices.pop(next(iter(_matrices)), None)
+        _matrices[key] = matrix
+    return matrix

@@ -19,7 +19,7 @@ def resample_spectral(x: torch.Tensor, grid: Grid, kernel: WhittakerShannon) -> 
     """Resamples `x`, shaped (batch, channels, *space), to `grid` by FFT (periodic) or DCT (symmetric)."""
     along = _resample_cosine if kernel.boundary == "symmetric" else _resample_fourier
     for axis, target in enumerate(grid, start=2):
-        if x.shape[axis] != target or kernel.band(target) != target:
+        if x.shape[axis] != target or not kernel.keeps(target):
             x = along(x, axis, target)
     return x
 
