@@ -7,6 +7,7 @@ from arrn.nn.blocks import InvertedBlock, ZeroPreservingBlock
 from arrn.nn.constancy import check_zero_constant
 from arrn.nn.convolution import ReplicateConv1d, ReplicateConv2d, ReplicateConv3d
 from arrn.nn.cost import count_parameters, multiply_adds
+from arrn.nn.discrepancy import adaptation_discrepancy
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.head import Head, ResidualBase
 from arrn.nn.normalization import BatchRMSNorm
@@ -29,6 +30,7 @@ __all__ = [
     "Resampling",
     "ResidualBase",
     "ZeroPreservingBlock",
+    "adaptation_discrepancy",
     "awaken_norms",
     "check_zero_constant",
     "count_parameters",

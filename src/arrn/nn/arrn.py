@@ -73,10 +73,12 @@ class ARRN(LaplacianChain):
         self.stem = stem
         self.kernel = residuals[0].kernel
         self.grids: tuple[Grid, ...] = (*(residual.size for residual in residuals), residuals[-1].next_size)
-        if max(self.grids[-1]) == 1:
+        if all(self.kernel.band(n) == 1 for n in self.grids[-1]):
+            least = next(n for n in (2, 3) if self.kernel.band(n) > 1)
             raise ArrnError(
-                "a base grid of 1 sample removes all that the residuals contribute (they have zero mean): "
-                f"the ladder {self.sizes} must end at 2 or more along some axis"
+                f"a base grid of {format_grid(self.grids[-1])} holds constants only, and removes all that the "
+                f"residuals contribute (they have zero mean): the ladder {self.sizes} must end at {least} or more "
+                "along some axis"
             )
         self.policy: Policy = _as_policy(policy)
         self.config: dict[str, Any] | None = None  # how create_model built it; save() needs it

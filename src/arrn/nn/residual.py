@@ -72,6 +72,11 @@ class LaplacianResidual(nn.Module):
         self.size, self.next_size = as_grid(size, ndim), as_grid(next_size, ndim)
         check_descent(self.size, self.next_size)
         self.kernel = as_kernel(kernel)
+        if all(self.kernel.band(n) == self.kernel.band(m) for n, m in zip(self.size, self.next_size, strict=True)):
+            raise ArrnError(
+                f"{format_grid(self.size)} and {format_grid(self.next_size)} hold the same band under {self.kernel}, "
+                "so this residual would never see a difference: choose a smaller next_size"
+            )
         self.in_features, self.out_features = in_features, out_features
         self.psi = not preserves_zero(block) if psi is None else psi
         self.takes_context = takes_context(block)

@@ -7,7 +7,7 @@ interpolates (U). Both are linear and separable, so each is one small real matri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -41,6 +41,10 @@ class Kernel(Protocol):
     @property
     def name(self) -> str:
         """The short name that `kernel` takes and printed networks show."""
+        ...
+
+    def band(self, size: int) -> int:
+        """How many independent values a signal of the band of `size` samples has along an axis."""
         ...
 
     def keeps(self, size: int) -> bool:
@@ -152,6 +156,10 @@ class _WindowKernel(_MatrixKernel):
     boundary: ClassVar[Boundary] = "symmetric"
     exact: ClassVar[bool] = False
 
+    def band(self, size: int) -> int:
+        """As many as there are samples."""
+        return size
+
     def keeps(self, size: int) -> bool:
         """Resampling to the same size is the identity."""
         return True
@@ -260,7 +268,7 @@ def kernel(name: str | Kernel, **parameters: Any) -> Kernel:
     try:
         return _KERNELS[name](**parameters)
     except TypeError:
-        allowed = ", ".join(_KERNELS[name].__dataclass_fields__)
+        allowed = ", ".join(field.name for field in fields(_KERNELS[name]))
         raise ArrnError(f"the {name!r} kernel takes {allowed}; got {parameters!r}") from None
 
 
@@ -273,4 +281,4 @@ def kernel_options(value: Kernel) -> dict[str, Any]:
     cls = _KERNELS.get(value.name)
     if cls is None or type(value) is not cls:
         raise ArrnError(f"{value!r} is not one of arrn's kernels, so it cannot be written to a file")
-    return {"name": value.name} | {field: getattr(value, field) for field in cls.__dataclass_fields__}
+    return {"name": value.name} | {field.name: getattr(value, field.name) for field in fields(cls)}
