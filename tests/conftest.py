@@ -18,7 +18,9 @@ settings.register_profile(
 settings.load_profile("arrn")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))])
+@pytest.fixture(
+    params=["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+)
 def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.param)
 

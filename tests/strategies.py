@@ -18,7 +18,7 @@ LARGEST = {1: 24, 2: 12, 3: 9}
 
 
 def relative_error(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float((a - b).norm() / b.norm())
+    return float((a - b).detach().norm() / b.detach().norm())
 
 
 @st.composite

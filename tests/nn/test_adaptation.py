@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import APPROXIMATE, Case, cases, relative_error
 from torch import nn
 
 import arrn
@@ -20,13 +19,15 @@ from arrn.nn import (
     count_parameters,
 )
 from arrn.signal import resample
+from strategies import APPROXIMATE, Case, cases, relative_error
 
 
 def blocks_called(model: ARRN, x: torch.Tensor) -> list[int]:
     """Which residuals' blocks run when the model takes `x`."""
     called: list[int] = []
     handles = [
-        residual.block.register_forward_hook(lambda *_, n=n: called.append(n)) for n, residual in enumerate(model.levels)
+        residual.block.register_forward_hook(lambda *_, n=n: called.append(n))
+        for n, residual in enumerate(model.levels)
     ]
     model(x)
     for handle in handles:
@@ -148,7 +149,9 @@ def test_every_form_of_the_residual_skips_exactly(block: nn.Module, strided: boo
 
 @torch.no_grad()
 def test_cheap_policy_smooths_down_to_the_next_lower_grid() -> None:
-    model = arrn.create_model("arrn", sizes=((16, 12), (9, 7), (5, 4)), features=(4, 6, 8), depth=1, expansion=2).double()
+    model = arrn.create_model(
+        "arrn", sizes=((16, 12), (9, 7), (5, 4)), features=(4, 6, 8), depth=1, expansion=2
+    ).double()
     awaken_norms(model, torch.randn(6, 3, 16, 12, dtype=torch.float64))
     assert [model.level(size, "cheap") for size in ((16, 12), (20, 30), (15, 12), (9, 7), (8, 11), (5, 4), (3, 3))] == [
         0, 0, 1, 1, 2, 2, 2,

@@ -7,10 +7,10 @@ import scipy.signal
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import APPROXIMATE, KERNELS, PERFECT
 
 import arrn
 from arrn.signal import KaiserSinc, TruncatedGaussian, WhittakerShannon, kernel, kernel_options
+from strategies import APPROXIMATE, KERNELS, PERFECT
 
 sizes = st.integers(1, 60)
 
@@ -62,7 +62,9 @@ def test_windowed_kernels_follow_their_definition(source: int, target: int) -> N
         return float(np.exp(-(t**2) / (2 * 0.5**2)))
 
     assert np.allclose(KaiserSinc().matrix(source, target), _weights_by_loop(fair, 6, source, target), atol=1e-6)
-    assert np.allclose(TruncatedGaussian().matrix(source, target), _weights_by_loop(poor, 1, source, target), atol=1e-12)
+    assert np.allclose(
+        TruncatedGaussian().matrix(source, target), _weights_by_loop(poor, 1, source, target), atol=1e-12
+    )
 
 
 @given(st.sampled_from(PERFECT), sizes, sizes)

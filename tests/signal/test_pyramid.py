@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import KERNELS, PERFECT, grids, ladders
 
 import arrn
 from arrn.signal import LaplacianPyramid, WhittakerShannon, resample
+from strategies import KERNELS, PERFECT, grids, ladders
 
 
 @given(st.data(), st.sampled_from(KERNELS), st.integers(1, 3))

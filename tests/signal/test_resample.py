@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import KERNELS, PERFECT, grids
 
 import arrn
 from arrn.signal import KaiserSinc, WhittakerShannon, resample, resample_spectral
 from arrn.signal.resample import resample_by_matrices
+from strategies import KERNELS, PERFECT, grids
 
 
 @given(st.data(), st.sampled_from(PERFECT), st.integers(1, 3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.normalization import BatchRMSNorm
 
 __all__ = ["awaken_norms"]
@@ -32,6 +33,9 @@ def awaken_norms(model: nn.Module, x: torch.Tensor, seed: int = 0, steps: int = 
                 continue
             norm.bias.copy_(torch.empty(norm.bias.shape).normal_(0, 0.5, generator=generator))
         model.train()
+        for module in model.modules():
+            if isinstance(module, LaplacianDropout):  # every level is to see all of x
+                module.eval()
         for _ in range(steps):
             model(x)
     for norm, momentum in zip(norms, momenta, strict=True):

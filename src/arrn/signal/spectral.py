@@ -11,6 +11,7 @@ import torch
 
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import WhittakerShannon
+from arrn.signal.operators import axes_to_resample
 
 __all__ = ["resample_spectral"]
 
@@ -18,33 +19,31 @@ __all__ = ["resample_spectral"]
 def resample_spectral(x: torch.Tensor, grid: Grid, kernel: WhittakerShannon) -> torch.Tensor:
     """Resamples `x`, shaped (batch, channels, *space), to `grid` by FFT (periodic) or DCT (symmetric)."""
     along = _resample_cosine if kernel.boundary == "symmetric" else _resample_fourier
-    for axis, target in enumerate(grid, start=2):
-        if x.shape[axis] != target or not kernel.keeps(target):
-            x = along(x, axis, target)
-    return x
+    for axis in axes_to_resample(kernel, tuple(x.shape[2:]), grid):
+        # Transforms of strided lines are several times slower than a copy that makes them contiguous.
+        lines = x.movedim(2 + axis, -1).contiguous()
+        x = along(lines, grid[axis]).movedim(-1, 2 + axis)
+    return x.contiguous()
 
 
-def _resample_fourier(x: torch.Tensor, axis: int, target: int) -> torch.Tensor:
-    source = x.shape[axis]
+def _resample_fourier(x: torch.Tensor, target: int) -> torch.Tensor:
+    source = x.shape[-1]
     kept = (min(source, target) - 1) // 2 + 1  # frequencies |k| < N/2 of the smaller grid
-    return _move_samples(x, axis, kept, source, target, period=target)
+    return _move_samples(x, kept, target)
 
 
-def _resample_cosine(x: torch.Tensor, axis: int, target: int) -> torch.Tensor:
+def _resample_cosine(x: torch.Tensor, target: int) -> torch.Tensor:
     # The half-sample symmetric extension has period 2N, and its Fourier series is the cosine series.
-    source = x.shape[axis]
-    mirrored = torch.cat([x, x.flip(axis)], dim=axis)
-    kept = min(source, target)
-    return _move_samples(mirrored, axis, kept, 2 * source, 2 * target, period=2 * target).narrow(axis, 0, target)
+    mirrored = torch.cat([x, x.flip(-1)], dim=-1)
+    return _move_samples(mirrored, min(x.shape[-1], target), 2 * target)[..., :target]
 
 
-def _move_samples(x: torch.Tensor, axis: int, kept: int, source: int, target: int, period: int) -> torch.Tensor:
-    """Keeps the lowest frequencies and moves them from one cell-centred periodic grid to another."""
-    spectrum = torch.fft.rfft(x, dim=axis, norm="forward").narrow(axis, 0, kept)
+def _move_samples(x: torch.Tensor, kept: int, target: int) -> torch.Tensor:
+    """Keeps the lowest frequencies of the last axis and moves them to another cell-centred periodic grid."""
+    spectrum = torch.fft.rfft(x, norm="forward")[..., :kept]
     # Sample i of N sits at (i + 1/2)/N: half a cell of phase on either grid.
     frequency = torch.arange(kept, dtype=x.dtype, device=x.device)
-    phase = torch.pi * frequency * (1.0 / target - 1.0 / source)
+    phase = torch.pi * frequency * (1.0 / target - 1.0 / x.shape[-1])
     shift = torch.polar(torch.ones_like(phase), phase)
-    spectrum = spectrum * shift.view(-1, *[1] * (x.ndim - axis - 1))
-    moved: torch.Tensor = torch.fft.irfft(spectrum, n=period, dim=axis, norm="forward")
+    moved: torch.Tensor = torch.fft.irfft(spectrum * shift, n=target, norm="forward")
     return moved

@@ -1,0 +1,53 @@
+# `make demo` and `make test` do everything on a fresh machine with Python (3.11 or newer) and make.
+
+PYTHON ?= python3
+VENV   ?= .venv
+# What pip is given to install PyTorch. Another build, for example a CPU-only one:
+#   make demo TORCH="torch torchvision --index-url ADDRESS-OF-THAT-BUILD"
+# Both must come from one place: a CPU-only torch beside another torchvision does not import.
+TORCH  ?= -c constraints.txt torch torchvision
+
+export OMP_WAIT_POLICY ?= passive
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test lint check-types benchmark format clean help
+
+help:
+	@echo "make demo         install, then take a picture through a network at many resolutions"
+	@echo "make test         install, then lint, check types and run every test"
+	@echo "make benchmark    measure the core's ratios on this machine"
+	@echo "make format       rewrite the code in the house format"
+	@echo "make clean        remove the virtual environment and what tools left behind"
+
+demo: $(VENV)/.installed
+	$(BIN)/arrn demo
+
+test: lint check-types
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+check-types: $(VENV)/.installed
+	$(BIN)/mypy
+
+benchmark: $(VENV)/.installed
+	$(BIN)/python benchmarks/core.py
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# torch first and apart, so that another build of it stays: its pins are left out of the second step.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet $(TORCH)
+	grep -v '^torch' constraints.txt > $(VENV)/constraints.txt
+	$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,37 @@
+"""The commands of `arrn`, gathered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from arrn import __version__
+from arrn.cli.console import console
+from arrn.cli.demo import demo
+from arrn.cli.kernels import kernels
+from arrn.cli.models import models
+
+__all__ = ["app"]
+
+app = typer.Typer(name="arrn", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
+
+
+app.command()(demo)
+app.command()(kernels)
+app.command()(models)

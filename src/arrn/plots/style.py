@@ -1,0 +1,40 @@
+"""One look for all pictures: readable on paper, on a screen and in greyscale."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import matplotlib
+import matplotlib.figure
+
+__all__ = ["COLOURS", "LINE_STYLES", "save_figure", "styled"]
+
+# Distinct in hue and in lightness, so that greyscale and colour-blind readers tell them apart.
+COLOURS = ["#0b3c5d", "#d1495b", "#edae49", "#66a182", "#8d6a9f"]
+LINE_STYLES = ["-", "--", "-.", ":"]
+
+
+def styled() -> AbstractContextManager[None]:
+    """A context in which figures are drawn in the house style, without a screen."""
+    return matplotlib.rc_context(
+        {
+            "font.size": 10,
+            "axes.titlesize": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.3,
+            "legend.frameon": False,
+            "figure.dpi": 120,
+            "savefig.bbox": "tight",
+            "svg.hashsalt": "arrn",
+        }
+    )
+
+
+def save_figure(figure: matplotlib.figure.Figure, path: Path) -> Path:
+    """Writes the figure, by its suffix as PNG or SVG, making the folder if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path

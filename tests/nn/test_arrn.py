@@ -1,0 +1,274 @@
+"""The network as users see it: readout, features, printing, precision, and refusals."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import arrn
+from arrn.nn import (
+    ARRN,
+    Head,
+    InvertedBlock,
+    LaplacianResidual,
+    Projection,
+    Resampling,
+    ResidualBase,
+    awaken_norms,
+    count_parameters,
+    multiply_adds,
+)
+from arrn.signal import WhittakerShannon, resample
+from strategies import relative_error
+
+
+def small(**options: object) -> ARRN:
+    return arrn.create_model(
+        "arrn", **{"sizes": (12, 8, 5), "features": (4, 6, 8), "depth": 2, "expansion": 2, "num_classes": 5} | options
+    )
+
+
+@pytest.mark.parametrize("kernel", ["perfect", "fair", "poor"])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@torch.no_grad()
+def test_logits_depend_on_every_block(kernel: str, block: str) -> None:
+    model = small(kernel=kernel, block=block).double()
+    x = torch.randn(8, 3, 12, 12, dtype=torch.float64)
+    awaken_norms(model, x)
+    before = model(x)
+    for part in (*(residual.block for residual in model.levels), model.base.block):
+        changed = copy.deepcopy(part.state_dict())
+        for parameter in part.parameters():
+            parameter.mul_(1.3)
+        assert relative_error(model(x), before) > 1e-3
+        part.load_state_dict(changed)
+    assert torch.equal(model(x), before)
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+def test_every_parameter_receives_a_gradient(ndim: int, block: str, device: torch.device) -> None:
+    model = small(ndim=ndim, block=block).to(device, torch.float64).train()
+    x = torch.randn(4, 3, *[12] * ndim, dtype=torch.float64, device=device)
+    target = torch.arange(4, device=device)
+    nn.functional.cross_entropy(model(x), target).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert float(parameter.grad.abs().max()) > 1e-12, name
+
+
+def test_gradcheck_through_every_form_of_residual() -> None:
+    blocks = [
+        InvertedBlock(2, 1.5, 1),
+        nn.Sequential(InvertedBlock(2, 1.5, 1), nn.Conv2d(2, 3, 1)),
+        nn.Conv2d(2, 3, 3, stride=2, padding=1, padding_mode="replicate"),
+    ]
+    x = torch.randn(2, 2, 5, 5, dtype=torch.float64, requires_grad=True)
+    for block in blocks:
+        residual = LaplacianResidual(block, 2, 3, 5, 3).double()
+        awaken_norms(residual, x)
+        parameters = list(residual.parameters())
+
+        def call(x: torch.Tensor, *_: torch.Tensor, residual: LaplacianResidual = residual) -> torch.Tensor:
+            return residual(x)
+
+        assert torch.autograd.gradcheck(call, (x, *parameters))
+
+
+def test_features_of_every_level() -> None:
+    model = small().eval()
+    x = torch.rand(2, 3, 12, 12)
+    shapes = [tuple(features.shape[1:]) for features in model.forward_levels(x)]
+    assert shapes == [(4, 12, 12), (6, 8, 8), (8, 5, 5), (8, 5, 5)]
+    assert [f.shape[-1] for f in model.forward_levels(torch.rand(2, 3, 7, 7))] == [8, 5, 5]
+    features = model.forward_features(x)
+    assert torch.equal(features, model.forward_levels(x)[-1])
+    assert torch.allclose(model.head(features), model(x))
+    assert torch.allclose(model.at_resolution(12).forward_features(x), features, atol=1e-6)
+
+
+def test_no_classes_returns_features() -> None:
+    model = small(num_classes=0).eval()
+    x = torch.rand(2, 3, 9, 9)
+    assert model(x).shape == (2, 8)
+    assert torch.allclose(model(x), model.forward_features(x).mean(dim=(2, 3)))
+
+
+def test_reset_classifier(device: torch.device) -> None:
+    model = small().to(device, torch.float64)
+    model.reset_classifier(7)
+    assert model(torch.rand(2, 3, 9, 9, dtype=torch.float64, device=device)).shape == (2, 7)
+    assert model.num_classes == 7
+    model.reset_classifier(0)
+    assert model(torch.rand(2, 3, 9, 9, dtype=torch.float64, device=device)).shape == (2, 8)
+    with pytest.raises(arrn.ArrnError, match=r"num_classes must be 0 .* got -1"):
+        model.reset_classifier(-1)
+
+
+def test_printed_network_shows_the_ladder() -> None:
+    text = repr(small(dropout=(0.6, 0.3), kernel=WhittakerShannon("periodic")))
+    lines = text.splitlines()
+    assert lines[0] == "ARRN 12 -> 8 -> 5, perfect/periodic, policy exact, stratified draw"
+    assert [line.split()[0] for line in lines[1:]] == ["stem", "residual", "residual", "base", "head", "total"]
+    assert "12 -> 8" in lines[2]
+    assert "4 -> 6" in lines[2]
+    assert "p=0.6" in lines[2]
+    assert f"{count_parameters(small()):,} parameters" in lines[-1]
+    assert str(small().residuals[0]).splitlines()[1].strip() == ("12 -> 8, 4 -> 6 features, perfect/symmetric, plain")
+    assert "16x12 -> 8x7" in repr(small(sizes=((16, 12), (8, 7)), features=(4, 6)))
+
+
+def test_sizes_are_what_the_user_gave() -> None:
+    assert small().sizes == (12, 8, 5)
+    assert small(sizes=((12, 10), (6, 10)), features=(4, 6)).sizes == ((12, 10), (6, 10))
+
+
+def test_state_dict_holds_no_matrices() -> None:
+    assert not [name for name in small().state_dict() if "matrix" in name]
+
+
+def test_matrices_are_cast_from_their_float64_master() -> None:
+    fresh = Resampling((9,), (5,), WhittakerShannon())
+    expected = WhittakerShannon().matrix(9, 5)
+    assert torch.equal(fresh.matrix0, expected.float())
+    worn = copy.deepcopy(fresh).half().bfloat16().float()
+    assert torch.equal(worn.matrix0, expected.float())
+    assert torch.equal(worn.double().matrix0, expected)
+    assert torch.equal(fresh.to("meta").to_empty(device="cpu").matrix0, expected.float())
+
+
+def test_deep_copy_is_independent() -> None:
+    model = small().eval()
+    x = torch.rand(2, 3, 9, 9)
+    twin = copy.deepcopy(model)
+    assert torch.equal(twin(x), model(x))
+    with torch.no_grad():
+        twin.stem.weight.zero_()
+    assert not torch.equal(twin(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype, device: torch.device) -> None:
+    model = small()
+    awaken_norms(model, torch.randn(8, 3, 12, 12))
+    x = torch.randn(2, 3, 8, 8)
+    expected = model(x)
+    assert relative_error(model.to(device, dtype)(x.to(device, dtype)).cpu().float(), expected) < 5e-2
+
+
+@pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+def test_autocast_trains(draw: str, block: str, device: torch.device) -> None:
+    model = small(dropout=0.4, draw=draw, block=block).to(device).train()
+    x = torch.randn(8, 3, 12, 12, device=device)
+    with torch.autocast(device.type, torch.bfloat16):
+        loss = model(x).float().square().mean()
+    loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model.stem.weight.grad is not None
+
+
+def test_autocast_is_close_to_float32(device: torch.device) -> None:
+    model = small().to(device)
+    x = torch.randn(8, 3, 12, 12, device=device)
+    awaken_norms(model, x)
+    expected = model(x)
+    with torch.autocast(device.type, torch.bfloat16):
+        assert relative_error(model(x).float(), expected) < 5e-2
+
+
+@pytest.mark.parametrize(("ndim", "memory_format"), [(2, torch.channels_last), (3, torch.channels_last_3d)])
+def test_channels_last_in_and_out(ndim: int, memory_format: torch.memory_format, device: torch.device) -> None:
+    model = small(ndim=ndim).to(device)
+    x = torch.randn(4, 3, *[12] * ndim, device=device)
+    awaken_norms(model, x)
+    expected = model.forward_features(x)
+    model = model.to(memory_format=memory_format)
+    features = model.forward_features(x.to(memory_format=memory_format))
+    assert features.is_contiguous(memory_format=memory_format)
+    assert relative_error(features, expected) < 1e-4
+    lower = resample(x, 8).contiguous(memory_format=memory_format)
+    assert model.forward_features(lower).is_contiguous(memory_format=memory_format)
+
+
+def test_multiply_adds_are_those_of_the_arithmetic() -> None:
+    model = small(sizes=(8, 4), features=(4, 6), depth=1)
+    pixels, low = 64, 16
+    stem = 3 * 4 * pixels
+    block = (4 * 8 + 8 * 9 + 8 * 4) * pixels
+    down = 4 * (4 * 8 * 8 + 4 * 8 * 4)  # rows, then columns
+    up = 4 * (8 * 4 * 4 + 8 * 4 * 8)
+    residual = block + 2 * down + up + 4 * 6 * low
+    base = (6 * 12 + 12 * 9 + 12 * 6) * low
+    assert multiply_adds(model.at_resolution(8), (1, 3, 8, 8)) == stem + residual + base + 6 * 5
+    assert multiply_adds(model.at_resolution(4), (1, 3, 4, 4)) == 3 * 6 * low + base + 6 * 5
+
+
+def test_multiply_adds_fall_with_the_resolution() -> None:
+    model = small()
+    costs = [multiply_adds(model.at_resolution(size), (1, 3, size, size)) for size in model.sizes]
+    assert costs == sorted(costs, reverse=True)
+    assert len(set(costs)) == len(costs)
+
+
+def residual(
+    in_features: int = 4, out_features: int = 6, size: int = 8, next_size: int = 4, **o: object
+) -> LaplacianResidual:
+    return LaplacianResidual(InvertedBlock(in_features, 2, 1), in_features, out_features, size, next_size, **o)
+
+
+def assemble(*residuals: LaplacianResidual, stem: int = 4, **options: object) -> ARRN:
+    return ARRN(Projection(3, stem), residuals, ResidualBase(InvertedBlock(6)), Head(6, 5), **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: small()(torch.rand(3, 12, 12)), "expected shape (batch, 3, height, width), got (3, 12, 12)"),
+        (lambda: small(ndim=1)(torch.rand(1, 3, 12, 12)), "expected shape (batch, 3, length), got (1, 3, 12, 12)"),
+        (lambda: small()(torch.rand(1, 1, 12, 12)), "expected 3 channels, got 1"),
+        (lambda: small()(torch.rand(1, 3, 0, 12)), "at least 1 sample"),
+        (lambda: small()(torch.ones(1, 3, 12, 12, dtype=torch.int64)), "got torch.int64: convert and normalise"),
+        (lambda: small()(torch.rand(1, 3, 12, 12), policy="exakt"), "unknown policy 'exakt'; did you mean 'exact'?"),
+        (lambda: small(policy="cheep"), "did you mean 'cheap'?"),
+        (lambda: small().at_resolution(0), "at least 1, got 0"),
+        (lambda: small().at_resolution((8, 8, 8)), "has 3 axes, but the signal has 2"),
+        (lambda: small(sizes=(12, float("nan"), 5)), "positive whole number, got nan"),
+        (lambda: small(sizes=(12, 12, 5)), "a ladder must decrease: 12 follows 12"),
+        (lambda: small(sizes=(8, 12, 5)), "12 follows 8"),
+        (lambda: small(sizes=((12, 8), (8, 12), (5, 5))), "8x12 follows 12x8"),
+        (lambda: small(sizes=12), "a ladder is a sequence of sizes"),
+        (lambda: small(sizes=(12,), features=(4,)), "at least one residual"),
+        (lambda: small(sizes=(12, 8, 1)), "a base grid of 1 holds constants only"),
+        (lambda: small(sizes=(12, 8, 2), kernel=WhittakerShannon("periodic")), "must end at 3 or more"),
+        (lambda: small(sizes=(8, 7, 4), kernel=WhittakerShannon("periodic")), "hold the same band"),
+        (lambda: small(features=(4, 6)), "features must have one value for each of the 3 sizes, got (4, 6)"),
+        (lambda: small(features=(4, 6, 0)), "features must be a positive whole number for each size, got 0"),
+        (lambda: small(features=4), "features must have one value"),
+        (lambda: small(depth=0), "depth must be a positive whole number for each size, got 0"),
+        (lambda: small(expansion=-1), "expansion must be a positive number for each size, got -1"),
+        (lambda: small(num_classes=-1), "num_classes must be a whole number of at least 0, got -1"),
+        (lambda: small(in_channels=0), "in_channels must be a whole number of at least 1, got 0"),
+        (lambda: small(ndim=4), "1, 2 or 3 axes, got 4"),
+        (lambda: small(kernel="prefect"), "did you mean 'perfect'?"),
+        (lambda: small(dropout=1.5), "must be in [0, 1], got 1.5"),
+        (lambda: small(block="invertd"), "did you mean 'inverted'?"),
+        (lambda: small(head_dropout=2), "the head's dropout must be in [0, 1], got 2"),
+        (lambda: small(kernal="fair"), "did you mean 'kernel'?"),
+        (lambda: arrn.create_model("arnn"), "unknown model 'arnn'; did you mean 'arrn'?"),
+        (lambda: assemble(), "at least one residual"),
+        (lambda: assemble(residual(), stem=5), "residual 0 takes 4 features, but 5 reach it"),
+        (lambda: assemble(residual(), residual(6, 6, 5, 3)), "residual 1 works on 5, but residual 0 ends on 4"),
+        (lambda: assemble(residual(), residual(6, 6, 4, 3, kernel="fair")), "all residuals must share one kernel"),
+        (lambda: residual(size=4, next_size=8), "8 follows 4"),
+        (lambda: LaplacianResidual(nn.Conv2d(4, 6, 3, 3), 4, 6, 9, 4), "the block takes 9 to 3"),
+        (lambda: LaplacianResidual(nn.Conv2d(4, 5, 1), 4, 6, 9, 4), "the block gives 5 channels"),
+        (lambda: Projection(0, 4), "at least 1 feature on either side, got 0 -> 4"),
+        (lambda: InvertedBlock(4, expansion=0), "expansion must be above 0, got 0"),
+    ],
+)
+def test_refusals_give_the_value_and_what_is_allowed(call, message: str) -> None:
+    with pytest.raises(arrn.ArrnError) as caught:
+        call()
+    assert message in str(caught.value)

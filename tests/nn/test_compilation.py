@@ -1,0 +1,84 @@
+"""Compilers: one graph, forward and backward, no recompilation; export to plain ATen."""
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch._dynamo
+import torch._inductor.config
+
+import arrn
+from arrn.nn import ARRN, awaken_norms
+from strategies import relative_error
+
+needs_compiler = pytest.mark.skipif(
+    not torch.cuda.is_available() and not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler"
+)
+# Inductor and the tracer warn about their own insides.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def _strict_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(error_on_recompile=True), torch._inductor.config.patch(fallback_random=True):
+        yield
+
+
+def small(**options: object) -> ARRN:
+    return arrn.create_model("arrn", sizes=(8, 5), features=(4, 6), depth=1, expansion=2, num_classes=3, **options)
+
+
+@needs_compiler
+def test_adapted_network_compiles_whole(device: torch.device) -> None:
+    model = small().to(device)
+    awaken_norms(model, torch.randn(8, 3, 8, 8, device=device))
+    adapted = model.at_resolution(7)
+    compiled = torch.compile(adapted, fullgraph=True)
+    with torch.no_grad():
+        for _ in range(2):
+            x = torch.randn(4, 3, 7, 7, device=device)
+            assert relative_error(compiled(x), adapted(x)) < 1e-5
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("draw", "block"), [("sample", "inverted"), ("stratified", "inverted"), ("stratified", "zero_preserving")]
+)
+def test_training_step_compiles_whole(draw: str, block: str, device: torch.device) -> None:
+    model = small(dropout=0.5, draw=draw, block=block).to(device).train()
+    compiled = torch.compile(model, fullgraph=True)
+    for seed in range(2):
+        x = torch.randn(6, 3, 8, 8, device=device)
+        gradients = []
+        for network in (model, compiled):
+            model.zero_grad()
+            torch.manual_seed(seed)
+            network(x).square().sum().backward()
+            gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        assert relative_error(gradients[1], gradients[0]) < 1e-4
+
+
+def test_whole_network_traces_at_sizes_between_levels() -> None:
+    model = small().eval()
+    for size in (5, 7):
+        torch.compiler.reset()
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        x = torch.rand(2, 3, size, size)
+        assert torch.allclose(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+def test_export_holds_aten_operators_only(ndim: int, block: str) -> None:
+    model = small(ndim=ndim, block=block)
+    awaken_norms(model, torch.randn(4, 3, *[8] * ndim))
+    adapted = model.at_resolution(7)
+    x = torch.randn(2, 3, *[7] * ndim)
+    program = torch.export.export(adapted, (x,))
+    calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert calls
+    assert all(isinstance(call, torch._ops.OpOverload) and call.namespace == "aten" for call in calls)
+    assert not any("fft" in str(call) for call in calls)
+    assert relative_error(program.module()(x), adapted(x)) < 1e-6

@@ -1,0 +1,28 @@
+"""The registry: names in, networks out."""
+
+import pytest
+import torch
+
+import arrn
+from arrn.models import register
+from arrn.models.registry import _builders
+
+
+def test_the_generic_builder_is_listed_and_builds() -> None:
+    assert "arrn" in arrn.list_models()
+    model = arrn.create_model("arrn")
+    assert model.sizes == (32, 16, 8)
+    assert model.eval()(torch.rand(1, 3, 20, 24)).shape == (1, 10)
+
+
+def test_options_per_size() -> None:
+    model = arrn.create_model("arrn", sizes=(8, 5), features=(4, 6), depth=(1, 3), expansion=(2, 1.5))
+    assert not hasattr(model.residuals[0].block, "depthwise2")
+    assert model.base.block.depthwise3.weight.shape == (9, 1, 3, 3)
+
+
+def test_names_are_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_builders, "mine", lambda width=3: torch.nn.Linear(width, width))
+    assert arrn.create_model("mine", width=4).config == {"name": "mine", "options": {"width": 4}}
+    with pytest.raises(arrn.ArrnError, match="'mine' is registered already"):
+        register("mine", torch.nn.Identity)
