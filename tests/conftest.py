@@ -8,6 +8,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+if torch.cuda.is_available():
+    torch.backends.cudnn.allow_tf32 = False  # what the tests call float32 is float32
+
 settings.register_profile(
     "arrn",
     deadline=None,  # these machines are noisy

@@ -61,7 +61,7 @@ def cases(draw: st.DrawFn, dtype: torch.dtype = torch.float64, kernels: list = P
     model = arrn.create_model(
         "arrn",
         sizes=ladder,
-        features=[draw(st.integers(2, 6)) for _ in ladder],
+        features=[draw(st.integers(6, 10)) for _ in ladder],
         expansion=2,
         depth=draw(st.integers(1, 2)),
         ndim=ndim,

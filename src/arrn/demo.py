@@ -20,7 +20,7 @@ __all__ = ["DemoResult", "DemoRow", "run_demo"]
 
 SIZES = (96, 48, 24, 12)
 RESOLUTIONS = (96, 64, 48, 32, 24, 16, 12)
-BATCH = 16
+BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run_demo(out: Path) -> DemoResult:
     ]
     model = arrn.create_model("arrn", sizes=SIZES, features=(16, 32, 64, 128), dropout=0.3)
     assert isinstance(model, ARRN)
-    crops = torch.cat([picture[..., y : y + 288, x : x + 288] for y in (0, 75, 150, 224) for x in (0, 75, 150, 224)])
+    crops = torch.cat([picture[..., y : y + 288, x : x + 288] for y in (0, 112, 224) for x in (0, 75, 150, 224)])
     normalised = (crops - crops.mean()) / crops.std()
     awaken_norms(model, resample(normalised, SIZES[0]))
     rows = []

@@ -91,7 +91,8 @@ class LaplacianDropout(nn.Module):
         if not self.training or all(q == 1.0 for q in survival):
             return None
         if self.draw == "stratified":
-            return Survivors(torch.randperm(batch, device=device), self._counts(batch, survival))
+            # A random order by sorting: Inductor (2.11) trips over randperm followed by indexing.
+            return Survivors(torch.rand(batch, device=device).argsort(), self._counts(batch, survival))
         # One uniform number settles the whole chain: kept levels are nested, and u < q_n has
         # probability q_n.
         if self.draw == "sample":

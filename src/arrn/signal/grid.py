@@ -93,12 +93,18 @@ def covers(grid: Grid, other: Grid) -> bool:
 
 def level_at_least(ladder: Sequence[Grid], grid: Grid) -> int:
     """The lowest level whose grid holds all that `grid` holds; the top where none does."""
-    return max((n for n, rung in enumerate(ladder) if covers(rung, grid)), default=0)
+    for n in range(len(ladder) - 1, -1, -1):
+        if covers(ladder[n], grid):
+            return n
+    return 0
 
 
 def level_at_most(ladder: Sequence[Grid], grid: Grid) -> int:
     """The highest level whose grid is no finer than `grid` along any axis; the base where none is."""
-    return min((n for n, rung in enumerate(ladder) if covers(grid, rung)), default=len(ladder) - 1)
+    for n, rung in enumerate(ladder):
+        if covers(grid, rung):
+            return n
+    return len(ladder) - 1
 
 
 def format_grid(grid: Grid) -> str:

@@ -7,9 +7,10 @@ interpolates (U). Both are linear and separable, so each is one small real matri
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -24,43 +25,34 @@ Matrix: TypeAlias = NDArray[np.float64]
 Boundary: TypeAlias = Literal["symmetric", "periodic"]
 
 
-@runtime_checkable
-class Kernel(Protocol):
-    """What a kernel offers; kernels are hashable values, equal when their parameters are."""
+class Kernel(ABC):
+    """A smoothing kernel: a hashable value, equal to another when their parameters are.
+
+    A kernel of your own subclasses this and says how its matrix is built (`_build`).
+    """
+
+    exact: ClassVar[bool] = False
+    """Whether it is the projection on the band: then skipping is exact and means are preserved."""
+
+    name: ClassVar[str]
+    """The short name that `kernel` takes and printed networks show."""
 
     @property
+    @abstractmethod
     def boundary(self) -> Boundary:
         """How the signal continues beyond its domain: mirrored or repeated."""
-        ...
 
-    @property
-    def exact(self) -> bool:
-        """Whether it is the projection on the band: then skipping is exact and means are preserved."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The short name that `kernel` takes and printed networks show."""
-        ...
+    @abstractmethod
+    def _build(self, source: int, target: int) -> Matrix:
+        """The (target, source) matrix; called once for each pair of sizes while it stays in the cache."""
 
     def band(self, size: int) -> int:
         """How many independent values a signal of the band of `size` samples has along an axis."""
-        ...
+        return size
 
     def keeps(self, size: int) -> bool:
         """Whether resampling from `size` to `size` samples is the identity."""
-        ...
-
-    def matrix(self, source: int, target: int) -> torch.Tensor:
-        """The (target, source) float64 matrix that takes `source` samples of an axis to `target`."""
-        ...
-
-
-class _MatrixKernel:
-    """Gives a kernel its public, validated and cached `matrix`; subclasses say how it is built."""
-
-    def _build(self, source: int, target: int) -> Matrix:
-        raise NotImplementedError
+        return True
 
     def matrix(self, source: int, target: int) -> torch.Tensor:
         """The (target, source) float64 matrix from `source` to `target` samples of one axis.
@@ -73,22 +65,41 @@ class _MatrixKernel:
         # The copy keeps the cached master safe from whoever writes into the tensor.
         return torch.from_numpy(master(self, source, target).copy())
 
+    # Tracers call it and keep the outcome as a constant; a method, since PyTorch 2.11 cannot pass a
+    # kernel to a function marked so.
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def matrix_on(self, source: int, target: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """`matrix` in that dtype on that device, read-only; recent ones stay there, since copying to a GPU waits."""
+        key = (self, source, target, dtype, device)
+        if key in _matrices_on_devices:
+            return _matrices_on_devices[key]
+        with torch.inference_mode(False):
+            matrix = self.matrix(source, target).to(dtype=dtype, device=device)
+        if type(matrix) is torch.Tensor:  # tracers hand out stand-ins, which must not outlive the trace
+            while len(_matrices_on_devices) >= 64:
+                _matrices_on_devices.pop(next(iter(_matrices_on_devices)), None)
+            _matrices_on_devices[key] = matrix
+        return matrix
+
+
+_matrices_on_devices: dict[tuple[Kernel, int, int, torch.dtype, torch.device], torch.Tensor] = {}
+
 
 # Built by numpy, so that nothing of torch's surroundings (default device, inference mode, fake
 # tensors while tracing) can get into a cache. Two caches bound the memory: the small matrices take
 # 128 MB at most, and only the last few large ones stay.
 @lru_cache(maxsize=256)
-def _small_matrix(kernel: _MatrixKernel, source: int, target: int) -> Matrix:
+def _small_matrix(kernel: Kernel, source: int, target: int) -> Matrix:
     return kernel._build(source, target)
 
 
 @lru_cache(maxsize=8)
-def _large_matrix(kernel: _MatrixKernel, source: int, target: int) -> Matrix:
+def _large_matrix(kernel: Kernel, source: int, target: int) -> Matrix:
     return kernel._build(source, target)
 
 
 @dataclass(frozen=True)
-class WhittakerShannon(_MatrixKernel):
+class WhittakerShannon(Kernel):
     """The perfect kernel: projection on the band-limited signals S_N that N samples determine.
 
     * ``"symmetric"``: S_N = span{cos(pi k x), k < N}, the natural band of a signal that does not
@@ -147,29 +158,22 @@ class WhittakerShannon(_MatrixKernel):
         return matrix
 
 
-class _WindowKernel(_MatrixKernel):
+class _WindowKernel(Kernel):
     """A kernel h(t) of finite radius, t in cells of the coarser grid, mirrored at the borders.
 
     Rows are normalised to sum to 1, so that constants pass unchanged at every size.
     """
 
     boundary: ClassVar[Boundary] = "symmetric"
-    exact: ClassVar[bool] = False
-
-    def band(self, size: int) -> int:
-        """As many as there are samples."""
-        return size
-
-    def keeps(self, size: int) -> bool:
-        """Resampling to the same size is the identity."""
-        return True
 
     @property
+    @abstractmethod
     def _radius(self) -> float:
-        raise NotImplementedError
+        """Where the profile is cut off."""
 
+    @abstractmethod
     def _profile(self, t: Matrix) -> Matrix:
-        raise NotImplementedError
+        """h(t)."""
 
     def _build(self, source: int, target: int) -> Matrix:
         if source == target:

@@ -12,9 +12,14 @@ from arrn.signal.spectral import resample_spectral
 
 __all__ = ["resample", "resample_by_matrices"]
 
-# The matrix product wins up to about this many multiply-adds per line of samples; measured by
-# benchmarks/core.py, see docs/performance.md.
-SPECTRAL_CROSSOVER = 2048 * 1024
+# Up to how many entries the matrix of an axis wins against the transform, for lines (1 axis) and for
+# two or more axes; measured by benchmarks/core.py, see docs/performance.md.
+CROSSOVER = {
+    ("cpu", "symmetric"): (2**17, 2**21),
+    ("cpu", "periodic"): (2**14, 2**16),
+    ("cuda", "symmetric"): (2**24, 2**20),
+    ("cuda", "periodic"): (2**21, 2**18),
+}
 
 
 def resample(x: torch.Tensor, size: Size, kernel: str | Kernel = "perfect") -> torch.Tensor:
@@ -41,39 +46,21 @@ def resample(x: torch.Tensor, size: Size, kernel: str | Kernel = "perfect") -> t
     source = check_signal(x)
     target = as_grid(size, len(source))
     kernel = as_kernel(kernel)
-    if isinstance(kernel, WhittakerShannon) and _spectral_pays(x, source, target):
+    if isinstance(kernel, WhittakerShannon) and _spectral_pays(x, source, target, kernel.boundary):
         return resample_spectral(x, target, kernel)
     return resample_by_matrices(x, target, kernel)
 
 
-def _spectral_pays(x: torch.Tensor, source: Grid, target: Grid) -> bool:
+def _spectral_pays(x: torch.Tensor, source: Grid, target: Grid, boundary: str) -> bool:
+    crossover = CROSSOVER.get((x.device.type, boundary))
+    if crossover is None or x.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
+        return False
     largest = max(n * m for n, m in zip(source, target, strict=True))
-    return (
-        largest > SPECTRAL_CROSSOVER and x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
-    )
+    return largest > crossover[0 if len(source) == 1 else 1]
 
 
 def resample_by_matrices(x: torch.Tensor, target: Grid, kernel: Kernel) -> torch.Tensor:
     """`resample` by matrix products whatever the size: the only form that networks use."""
     source = tuple(int(n) for n in x.shape[2:])
     axes = axes_to_resample(kernel, source, target)
-    return apply_axes(x, [(n, _matrix_like(kernel, source[n], target[n], x.dtype, x.device)) for n in axes])
-
-
-_Key = tuple[Kernel, int, int, torch.dtype, torch.device]
-_matrices: dict[_Key, torch.Tensor] = {}
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _matrix_like(kernel: Kernel, source: int, target: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The matrix in that dtype on that device; recent ones are kept there, since copying to a GPU waits."""
-    key = (kernel, source, target, dtype, device)
-    if key in _matrices:
-        return _matrices[key]
-    with torch.inference_mode(False):
-        matrix = kernel.matrix(source, target).to(dtype=dtype, device=device)
-    if type(matrix) is torch.Tensor:  # tracing hands out stand-ins, which must not outlive the trace
-        while len(_matrices) >= 64:
-            _matrices.pop(next(iter(_matrices)), None)
-        _matrices[key] = matrix
-    return matrix
+    return apply_axes(x, [(n, kernel.matrix_on(source[n], target[n], x.dtype, x.device)) for n in axes])
