@@ -5,6 +5,7 @@ import json
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -18,7 +19,8 @@ from arrn.signal import TruncatedGaussian
 
 
 def small(**options: object) -> ARRN:
-    return arrn.create_model("arrn", sizes=(8, 5), features=(4, 6), depth=1, expansion=2, num_classes=3, **options)
+    defaults = {"sizes": (8, 5), "features": (4, 6), "depth": 1, "expansion": 2, "num_classes": 3}
+    return arrn.create_model("arrn", **defaults | options)
 
 
 @pytest.fixture
@@ -59,11 +61,21 @@ def test_channels_last_and_dtype_survive(tmp_path: Path) -> None:
     assert torch.equal(loaded.base.block.expand.weight, model.base.block.expand.weight)
 
 
-def test_a_reset_classifier_is_saved(tmp_path: Path) -> None:
+def test_what_the_network_became_is_saved(tmp_path: Path) -> None:
     model = small()
     model.reset_classifier(7)
+    model.policy = "cheap"
     arrn.save(model, tmp_path)
     assert arrn.load(tmp_path).num_classes == 7
+    assert arrn.load(tmp_path).policy == "cheap"
+
+
+def test_defaults_are_written_down(tmp_path: Path) -> None:
+    arrn.save(small(sizes=(np.int64(8), 5)), tmp_path)
+    options = json.loads((tmp_path / "config.json").read_text())["model"]["options"]
+    assert options["kernel"] == "perfect"
+    assert options["head_dropout"] == 0.2
+    assert options["draw"] == "stratified"
 
 
 def test_networks_built_by_hand_are_refused(tmp_path: Path) -> None:

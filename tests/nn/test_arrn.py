@@ -138,6 +138,17 @@ def test_matrices_are_cast_from_their_float64_master() -> None:
     assert torch.equal(fresh.to("meta").to_empty(device="cpu").matrix0, expected.float())
 
 
+def test_building_without_memory() -> None:
+    with torch.device("meta"):
+        bare = small(num_classes=4)
+    assert all(parameter.is_meta for parameter in bare.parameters())
+    model = small(num_classes=4).eval()
+    filled = bare.to_empty(device="cpu").eval()
+    filled.load_state_dict(model.state_dict())
+    x = torch.rand(2, 3, 9, 9)
+    assert torch.equal(filled(x), model(x))
+
+
 def test_deep_copy_is_independent() -> None:
     model = small().eval()
     x = torch.rand(2, 3, 9, 9)

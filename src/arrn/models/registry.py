@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
@@ -42,12 +43,16 @@ def create_model(name: str, **options: Any) -> nn.Module:
     if name not in _builders:
         raise unknown_name("model", name, _builders)
     builder = _builders[name]
-    allowed = inspect.signature(builder).parameters
+    signature = inspect.signature(builder)
     for option in options:
-        if option not in allowed:
-            raise unknown_name(f"option of model {name!r}:", option, allowed)
+        if option not in signature.parameters:
+            raise unknown_name(f"option of model {name!r}:", option, signature.parameters)
     model = builder(**options)
-    model.config = {"name": name, "options": {key: _plain(value) for key, value in options.items()}}  # type: ignore[assignment]  # nn.Module takes any attribute
+    # Defaults are written down too: a file must not change its meaning when a later version has others.
+    resolved = signature.bind(**options)
+    resolved.apply_defaults()
+    plain = {key: _plain(value) for key, value in resolved.arguments.items()}
+    model.config = {"name": name, "options": plain}  # type: ignore[assignment]  # nn.Module takes any attribute
     return model
 
 
@@ -59,4 +64,6 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
     return value

@@ -80,8 +80,8 @@ class ARRN(LaplacianChain):
                 f"residuals contribute (they have zero mean): the ladder {self.sizes} must end at {least} or more "
                 "along some axis"
             )
-        self.policy: Policy = _as_policy(policy)
         self.config: dict[str, Any] | None = None  # how create_model built it; save() needs it
+        self.policy = policy
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -89,6 +89,16 @@ class ARRN(LaplacianChain):
         if all(len(set(grid)) == 1 for grid in self.grids):
             return tuple(grid[0] for grid in self.grids)
         return self.grids
+
+    @property
+    def policy(self) -> Policy:
+        """The level for sizes between two grids: ``"exact"`` or ``"cheap"``."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy = _as_policy(policy)
+        self._note("policy", self._policy)
 
     @property
     def ndim(self) -> int:
@@ -159,8 +169,12 @@ class ARRN(LaplacianChain):
         """A new classifier for `num_classes` classes; with 0 the network returns pooled features."""
         self._classifier.reset_classifier(num_classes)
         self._classifier.to(device=self.stem.weight.device, dtype=self.stem.weight.dtype)
+        self._note("num_classes", num_classes)
+
+    def _note(self, option: str, value: object) -> None:
+        """Keeps what `save` writes in step with what the network became."""
         if self.config is not None:
-            self.config["options"]["num_classes"] = num_classes
+            self.config["options"][option] = value
 
     @property
     def _classifier(self) -> Head:

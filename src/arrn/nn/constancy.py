@@ -18,7 +18,7 @@ from torch import nn
 from arrn.errors import ArrnError, ConstancyError
 from arrn.signal.grid import Grid, Size, as_grid
 
-__all__ = ["block_grid", "check_zero_constant", "preserves_zero", "takes_context"]
+__all__ = ["block_grid", "check_zero_constant", "output_shape", "preserves_zero", "takes_context"]
 
 # A violation is of the order of 1; rounding in float64, amplified by norms, stays far below this.
 TOLERANCE = 1e-6
@@ -56,7 +56,8 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
     A fresh batch norm hides violations, so a deep copy is probed, in float64, in training and in
     evaluation mode, with its biases, affine parameters and running statistics drawn at random; the
     block itself and the random state are left alone. A block that declares ``preserves_zero`` must
-    answer exactly zero.
+    answer exactly zero. Of a block on the meta device, which holds no numbers, only the output shape is
+    found.
 
     Args:
         block: the block, called as ``block(x)`` or, with ``takes_context``, ``block(x, context)``.
@@ -73,13 +74,25 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
     (6, (8, 8))
     """
     grid = block_grid(block, size)
+    if any(parameter.is_meta for parameter in block.parameters()):
+        return output_shape(block, features, grid)
     answer = torch.empty(0)
     for seed in range(2):
         for training in (True, False):
-            generator = torch.Generator().manual_seed(seed)
+            generator = torch.Generator("cpu").manual_seed(seed)
             probe = copy.deepcopy(block).to("cpu", torch.float64).train(training)
             _randomise(probe, generator)
             answer = _probe(probe, features, grid, generator)
+    return answer.shape[1], tuple(answer.shape[2:])
+
+
+def output_shape(block: nn.Module, features: int, grid: Grid) -> tuple[int, Grid]:
+    """The block's output channels and grid, found on a copy without numbers."""
+    probe = copy.deepcopy(block).to("meta").eval()
+    dtype = next((parameter.dtype for parameter in probe.parameters()), torch.get_default_dtype())
+    zero = torch.zeros(2, features, *grid, device="meta", dtype=dtype)
+    with torch.no_grad():
+        answer = probe(zero, zero) if takes_context(block) else probe(zero)
     return answer.shape[1], tuple(answer.shape[2:])
 
 
@@ -97,10 +110,10 @@ def _randomise(module: nn.Module, generator: torch.Generator) -> None:
 
 
 def _probe(probe: nn.Module, features: int, grid: Grid, generator: torch.Generator) -> torch.Tensor:
-    zero = torch.zeros(2, features, *grid, dtype=torch.float64)
+    zero = torch.zeros(2, features, *grid, dtype=torch.float64, device="cpu")
     arguments = [zero]
     if takes_context(probe):
-        arguments.append(torch.randn(zero.shape, dtype=torch.float64, generator=generator))
+        arguments.append(torch.randn(zero.shape, dtype=torch.float64, device="cpu", generator=generator))
     trace = _Trace(dict(_names(probe)))
     handles = [module.register_forward_hook(trace.record, with_kwargs=True) for module in probe.modules()]
     try:

@@ -28,27 +28,23 @@ class Resampling(nn.Module):
     def __init__(self, source: Grid, target: Grid, kernel: Kernel) -> None:
         super().__init__()
         self.source, self.target, self.kernel = source, target, kernel
-        self._masters = [
-            (axis, kernel.matrix(source[axis], target[axis])) for axis in axes_to_resample(kernel, source, target)
-        ]
-        for axis, matrix in self._masters:
-            cast = matrix.to(dtype=torch.get_default_dtype(), device=torch.get_default_device())
-            self.register_buffer(f"matrix{axis}", cast, persistent=False)
+        self.axes = axes_to_resample(kernel, source, target)
+        for axis in self.axes:
+            empty = torch.empty(0)  # its dtype and device are those in force
+            self.register_buffer(f"matrix{axis}", self._cast(axis, empty), persistent=False)
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether signals pass unchanged."""
-        return not self._masters
+    def _cast(self, axis: int, like: torch.Tensor) -> torch.Tensor:
+        master = self.kernel.matrix(self.source[axis], self.target[axis])
+        return master.to(dtype=like.dtype, device=like.device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return apply_axes(x, [(axis, self.get_buffer(f"matrix{axis}")) for axis, _ in self._masters])
+        return apply_axes(x, [(axis, getattr(self, f"matrix{axis}")) for axis in self.axes])
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         # torch casts a buffer from its present value, which may have lost digits in an earlier cast.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for axis, master in self._masters:
-            present = self.get_buffer(f"matrix{axis}")
-            setattr(self, f"matrix{axis}", master.to(dtype=present.dtype, device=present.device))
+        for axis in self.axes:
+            setattr(self, f"matrix{axis}", self._cast(axis, getattr(self, f"matrix{axis}")))
         return self
 
     def extra_repr(self) -> str:

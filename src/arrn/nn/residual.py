@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError
-from arrn.nn.constancy import block_grid, check_zero_constant, preserves_zero, takes_context
+from arrn.nn.constancy import block_grid, check_zero_constant, output_shape, preserves_zero, takes_context
 from arrn.nn.projection import Projection
 from arrn.nn.resampling import Resampling
 from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
@@ -87,7 +86,7 @@ class LaplacianResidual(nn.Module):
                 )
             channels, grid = check_zero_constant(block, in_features, self.size)
         else:
-            channels, grid = _output_shape(block, in_features, self.size)
+            channels, grid = output_shape(block, in_features, self.size)
         self.strided, self.widening = self._form(channels, grid)
         self.block = block
         self.projection = Projection(in_features, out_features)
@@ -171,13 +170,3 @@ def _add_first(whole: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
     if first.shape[0] == whole.shape[0]:
         return whole + first
     return torch.cat([whole[: first.shape[0]] + first, whole[first.shape[0] :]])
-
-
-def _output_shape(block: nn.Module, features: int, grid: Grid) -> tuple[int, Grid]:
-    """The block's output channels and grid, found on a copy without data."""
-    probe = copy.deepcopy(block).to("meta").eval()
-    zero = torch.zeros(2, features, *grid, device="meta", dtype=next(iter(block.parameters()), torch.empty(0)).dtype)
-    arguments = (zero, zero) if takes_context(block) else (zero,)
-    with torch.no_grad():
-        answer = probe(*arguments)
-    return answer.shape[1], tuple(answer.shape[2:])
