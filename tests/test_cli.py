@@ -31,6 +31,7 @@ def test_demo_shows_the_table_and_draws_the_pictures(tmp_path: Path) -> None:
     errors = [float(line.split("│")[-2]) for line in text.splitlines() if line.startswith("│")]
     assert len(errors) == 7
     assert max(errors) < 1e-4
+    assert "by smoothing kernel: perfect" in text
     for name in ("pyramid.png", "kernels.png"):
         assert (tmp_path / "pictures" / name).read_bytes().startswith(b"\x89PNG")
 

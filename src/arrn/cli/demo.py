@@ -43,9 +43,11 @@ def demo(out: Annotated[Path, typer.Option(help="The folder for the pictures.")]
         )
     console.print(table)
     console.print(
-        "error: adapted against full evaluation of the same input, relative, in float32; the pyramid "
-        f"reconstructs the picture to {result.reconstruction_error:.0e}",
+        "error: adapted against full evaluation of the same input, relative, in float32 (the pyramid "
+        f"reconstructs the picture to {result.reconstruction_error:.0e})",
         highlight=False,
     )
+    errors = ", ".join(f"{kernel} {error:.0e}" for kernel, error in result.kernel_errors.items())
+    console.print(f"the same error at half resolution, by smoothing kernel: {errors}", highlight=False)
     for picture in result.pictures:
         console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
