@@ -141,6 +141,16 @@ def test_certain_drops(draw: str) -> None:
 
 
 @torch.no_grad()
+def test_gating_samples_is_smoothing_in_training_mode_too() -> None:
+    model = arrn.create_model(
+        "arrn", sizes=(11, 8, 5), features=(4, 6, 8), dropout=(1.0, 0.0), draw="sample", head_dropout=0
+    )
+    model.double().train()
+    x = torch.randn(8, 3, 11, 11, dtype=torch.float64)
+    assert relative_error(model(x), model(resample(x, 8))) < 1e-10
+
+
+@torch.no_grad()
 def test_features_come_in_the_order_of_the_input() -> None:
     model = settled(0.5, "stratified")
     x = torch.randn(8, 3, 11, 11, dtype=torch.float64)

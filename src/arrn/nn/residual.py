@@ -36,7 +36,9 @@ class LaplacianResidual(nn.Module):
         r'   = psi b(diff) + A low        b gives out_features channels on the grid M (strided)
 
     A signal that is already in the band of M has diff = 0, so r' = A low whatever the block: the
-    residual can be skipped. (A strided block may also keep its channels; A then acts on the sum.)
+    residual can be skipped. (A strided block may also keep its channels; A then acts on the sum. The
+    output of a 3x3 stride-2 convolution sits a quarter of a coarse cell off the cell-centred grid; that
+    is the block's own affair and exactness is unaffected.)
 
     Args:
         block: any module; probed once for its output shape and for constancy.

@@ -17,8 +17,8 @@ __all__ = ["resample", "resample_by_matrices"]
 CROSSOVER = {
     ("cpu", "symmetric"): (2**17, 2**21),
     ("cpu", "periodic"): (2**14, 2**16),
-    ("cuda", "symmetric"): (2**24, 2**20),
-    ("cuda", "periodic"): (2**21, 2**18),
+    ("cuda", "symmetric"): (2**23, 2**20),
+    ("cuda", "periodic"): (2**22, 2**19),
 }
 
 
