@@ -148,6 +148,20 @@ def test_every_form_of_the_residual_skips_exactly(block: nn.Module, strided: boo
 
 
 @torch.no_grad()
+def test_many_channels_are_projected_before_they_are_interpolated() -> None:
+    model = arrn.create_model("arrn", sizes=(12, 6), features=(4, 6), depth=1, in_channels=40).double()
+    awaken_norms(model, torch.randn(6, 40, 12, 12, dtype=torch.float64))
+    x = torch.randn(2, 40, 5, 6, dtype=torch.float64)
+    adapted = model.at_resolution((5, 6))
+    order: list[str] = []
+    for name in ("projection", "resampling"):
+        getattr(adapted, name).register_forward_hook(lambda *_, name=name: order.append(name))
+    assert relative_error(adapted(x), model(x, adapt=False)) < 1e-12
+    assert relative_error(model(x), model(x, adapt=False)) < 1e-12
+    assert order == ["projection", "resampling"]
+
+
+@torch.no_grad()
 def test_cheap_policy_smooths_down_to_the_next_lower_grid() -> None:
     model = arrn.create_model(
         "arrn", sizes=((16, 12), (9, 7), (5, 4)), features=(4, 6, 8), depth=1, expansion=2

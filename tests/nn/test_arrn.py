@@ -273,6 +273,7 @@ def assemble(*residuals: LaplacianResidual, stem: int = 4, **options: object) ->
         (lambda: assemble(residual(), residual(6, 6, 5, 3)), "residual 1 works on 5, but residual 0 ends on 4"),
         (lambda: assemble(residual(), residual(6, 6, 4, 3, kernel="fair")), "all residuals must share one kernel"),
         (lambda: residual(size=4, next_size=8), "8 follows 4"),
+        (lambda: residual()(torch.rand(2, 4, 8, 7)), "expected shape (batch, 4, 8, 8), got (2, 4, 8, 7)"),
         (lambda: LaplacianResidual(nn.Conv2d(4, 6, 3, 3), 4, 6, 9, 4), "the block takes 9 to 3"),
         (lambda: LaplacianResidual(nn.Conv2d(4, 5, 1), 4, 6, 9, 4), "the block gives 5 channels"),
         (lambda: Projection(0, 4), "at least 1 feature on either side, got 0 -> 4"),

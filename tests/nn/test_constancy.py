@@ -124,6 +124,10 @@ class ClaimsZero(nn.Conv2d):
 def test_a_false_claim_of_zero_is_refused() -> None:
     with pytest.raises(arrn.ConstancyError, match="declares preserves_zero but answers"):
         check_zero_constant(ClaimsZero(4, 4, 1), 4, 6)
+    block = ZeroPreservingBlock(4, 2, 1)
+    block.body[1] = nn.BatchNorm2d(8)
+    with pytest.raises(arrn.ConstancyError, match=r"because of submodule 'body.1' \(BatchNorm2d\)"):
+        check_zero_constant(block, 4, 6)
 
 
 def test_the_block_and_the_random_state_are_left_alone() -> None:
@@ -142,6 +146,12 @@ def test_building_a_residual_runs_the_check_unless_told_otherwise() -> None:
     LaplacianResidual(block, 4, 4, 8, 4, check=False)
     with pytest.raises(arrn.ArrnError, match="psi=False needs a block that declares preserves_zero"):
         LaplacianResidual(InvertedBlock(4), 4, 4, 8, 4, psi=False)
+
+
+def test_a_block_that_does_not_fit_is_refused() -> None:
+    for check in (True, False):
+        with pytest.raises(arrn.ArrnError, match=r"the block fails on an input of shape \(2, 3, 8, 8\): .*channel"):
+            LaplacianResidual(InvertedBlock(4), 3, 4, 8, 4, check=check)
 
 
 def test_a_block_that_returns_no_signal_is_refused() -> None:

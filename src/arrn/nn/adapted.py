@@ -25,8 +25,8 @@ class AdaptedARRN(LaplacianChain):
     """What `ARRN.at_resolution` returns: a plain module for inputs of one size.
 
     It shares the residuals, base and head that it keeps with the network it came from; the chain of
-    skipped projections is folded, in float64, into one new parameter. It has no branch on the shape of
-    its input, so it compiles and exports on its own.
+    skipped projections is folded, in float64, into one new parameter. It takes one size only, so what
+    it does never depends on the shape of its input, and it compiles and exports on its own.
 
     Shape: (batch, in_channels, *size) -> (batch, num_classes).
     """
@@ -51,10 +51,8 @@ class AdaptedARRN(LaplacianChain):
         self._project_first = projecting_first_pays(projection.in_features, projection.out_features, size, grid)
 
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
-        if self._project_first:
-            r: torch.Tensor = self.resampling(self.projection(x))
-        else:
-            r = self.projection(self.resampling(x))
+        first, then = (self.projection, self.resampling) if self._project_first else (self.resampling, self.projection)
+        r: torch.Tensor = then(first(x))
         return r
 
     def _check(self, x: torch.Tensor) -> None:

@@ -14,7 +14,7 @@ from arrn.nn.chain import LaplacianChain
 from arrn.nn.cost import count_parameters
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.head import Head
-from arrn.nn.projection import Projection, fold, project
+from arrn.nn.projection import Projection, fold, project, projecting_first_pays
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, level_at_least, level_at_most
 from arrn.signal.resample import resample_by_matrices
@@ -192,8 +192,10 @@ class ARRN(LaplacianChain):
         return self.level(grid, policy) if adapt else 0
 
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
-        weight = fold(self._projections(level))
-        return project(resample_by_matrices(x, self.grids[level], self.kernel), weight)
+        weight, grid = fold(self._projections(level)), self.grids[level]
+        if projecting_first_pays(self.in_channels, weight.shape[0], tuple(x.shape[2:]), grid):
+            return resample_by_matrices(project(x, weight), grid, self.kernel)
+        return project(resample_by_matrices(x, grid, self.kernel), weight)
 
     def __repr__(self) -> str:
         """The network as the paper draws it, one line a level."""

@@ -8,8 +8,8 @@ position embeddings and element-wise dropout break it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -91,9 +91,24 @@ def output_shape(block: nn.Module, features: int, grid: Grid) -> tuple[int, Grid
     probe = copy.deepcopy(block).to("meta").eval()
     dtype = next((parameter.dtype for parameter in probe.parameters()), torch.get_default_dtype())
     zero = torch.zeros(2, features, *grid, device="meta", dtype=dtype)
-    with torch.no_grad():
-        answer = probe(zero, zero) if takes_context(block) else probe(zero)
+    answer = _run(probe, zero, zero)
     return answer.shape[1], tuple(answer.shape[2:])
+
+
+def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """Calls the block, and makes sure that what comes out is a signal."""
+    arguments = (x, context) if takes_context(probe) else (x,)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            answer = probe(*arguments)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ArrnError(f"the block fails on an input of shape {tuple(x.shape)}: {error}") from error
+    if not isinstance(answer, torch.Tensor) or answer.ndim != x.ndim:
+        got = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise ArrnError(
+            f"a block must return a signal of shape (batch, channels, *space) with {x.ndim - 2} axes, got {got}"
+        )
+    return answer
 
 
 def _randomise(module: nn.Module, generator: torch.Generator) -> None:
@@ -111,102 +126,98 @@ def _randomise(module: nn.Module, generator: torch.Generator) -> None:
 
 def _probe(probe: nn.Module, features: int, grid: Grid, generator: torch.Generator) -> torch.Tensor:
     zero = torch.zeros(2, features, *grid, dtype=torch.float64, device="cpu")
-    arguments = [zero]
-    if takes_context(probe):
-        arguments.append(torch.randn(zero.shape, dtype=torch.float64, device="cpu", generator=generator))
-    trace = _Trace(dict(_names(probe)))
-    handles = [module.register_forward_hook(trace.record, with_kwargs=True) for module in probe.modules()]
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            answer = probe(*arguments)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not isinstance(answer, torch.Tensor) or answer.ndim != zero.ndim:
-        got = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
-        raise ArrnError(
-            f"a block must return a signal of shape (batch, channels, *space) with {len(grid)} axes, got {got}"
-        )
-    if preserves_zero(probe):
-        largest = float(answer.abs().max())
-        if largest > 0:
-            raise ConstancyError(
-                f"the block declares preserves_zero but answers a zero input by up to {largest:.2g}; it must "
-                "have no bias, no centring norm, and only activations that fix 0",
-                trace.culprit or "",
-                largest,
-            )
-    elif (deviation := _deviation(answer, channels_last=False)) > TOLERANCE:
-        raise _error(probe, trace, deviation)
+    context = torch.randn(zero.shape, dtype=torch.float64, device="cpu", generator=generator)
+    trace = _Trace(probe, _largest if preserves_zero(probe) else _variation)
+    with trace:
+        answer = _run(probe, zero, context)
+    if preserves_zero(probe) and _largest(answer) > 0:
+        raise _zero_error(trace, _largest(answer))
+    if not preserves_zero(probe) and _varies_over(answer, range(2, answer.ndim)) > TOLERANCE:
+        raise _constancy_error(trace, _varies_over(answer, range(2, answer.ndim)), probe.training, len(grid))
     return answer
 
 
-def _names(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    return ((child, name) for name, child in module.named_modules())
+def _largest(tensor: torch.Tensor) -> float:
+    return float(tensor.abs().max())
 
 
-def _deviation(signal: torch.Tensor, channels_last: bool) -> float:
-    """How far a signal is from constant over space, relative to its largest value."""
-    space = tuple(range(1, signal.ndim - 1)) if channels_last else tuple(range(2, signal.ndim))
-    stray = (signal - signal.mean(dim=space, keepdim=True)).abs().max()
-    return float(stray / signal.abs().max().clamp_min(1e-30))
+def _varies_over(tensor: torch.Tensor, space: Iterable[int]) -> float:
+    """How far a tensor is from constant over the axes `space`, relative to its largest value."""
+    stray = (tensor - tensor.mean(dim=tuple(space), keepdim=True)).abs().max()
+    return float(stray / tensor.abs().max().clamp_min(1e-30))
 
 
-def _strays(value: Any) -> float:
-    """The deviation of any tensor in `value`, in whichever layout makes it smallest.
+def _variation(tensor: torch.Tensor) -> float:
+    """How far a tensor inside the block is from constant, in whichever layout makes that smallest.
 
-    Inside a block, tokens (batch, tokens, channels) and channels-last signals are as good as
-    (batch, channels, *space); tensors without space have none to vary over.
+    Tokens (batch, tokens, channels) and channels-last signals are as good as (batch, channels,
+    *space); tensors without space have none to vary over.
     """
-    if isinstance(value, torch.Tensor):
-        if value.ndim < 3 or not value.is_floating_point() or value.numel() == 0:
-            return 0.0
-        return min(_deviation(value, channels_last=False), _deviation(value, channels_last=True))
-    if isinstance(value, list | tuple):
-        return max((_strays(item) for item in value), default=0.0)
-    if isinstance(value, dict):
-        return max((_strays(item) for item in value.values()), default=0.0)
-    return 0.0
+    if tensor.ndim < 3:
+        return 0.0
+    return min(_varies_over(tensor, range(2, tensor.ndim)), _varies_over(tensor, range(1, tensor.ndim - 1)))
 
 
-@dataclass
 class _Trace:
-    """Watches the probe run and remembers the first submodule that made a constant vary.
+    """Watches a block run, and remembers the first submodule that turned a good input into a bad output.
 
     Hooks fire when a module returns, so an inner module speaks before the one around it.
     """
 
-    names: dict[nn.Module, str]
-    culprit: str | None = field(default=None)
-    deviation: float = 0.0
+    def __init__(self, block: nn.Module, measure: Callable[[torch.Tensor], float]) -> None:
+        self.block, self.measure = block, measure
+        self.name, self.culprit, self.size = "", block, 0.0
 
-    def record(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if self.culprit is None and (strays := _strays(output)) > TOLERANCE >= _strays([args, kwargs]):
-            self.culprit, self.deviation = self.names[module], strays
+    def __enter__(self) -> None:
+        self._handles = [
+            module.register_forward_hook(partial(self._record, name), with_kwargs=True)
+            for name, module in self.block.named_modules()
+        ]
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if self.size == 0.0 and self._worst([args, kwargs]) <= TOLERANCE < self._worst(output):
+            self.name, self.culprit, self.size = name, module, self._worst(output)
+
+    def _worst(self, value: Any) -> float:
+        if isinstance(value, torch.Tensor):
+            return self.measure(value) if value.is_floating_point() and value.numel() else 0.0
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        return max((self._worst(item) for item in items), default=0.0)
+
+    @property
+    def where(self) -> str:
+        """The culprit in words."""
+        kind = type(self.culprit).__name__
+        return f"submodule {self.name!r} ({kind})" if self.name else f"the block itself ({kind})"
 
 
-def _error(probe: nn.Module, trace: _Trace, deviation: float) -> ConstancyError:
-    name = trace.culprit or ""
-    culprit = probe.get_submodule(name)
+def _zero_error(trace: _Trace, size: float) -> ConstancyError:
+    return ConstancyError(
+        f"the block declares preserves_zero but answers a zero input by up to {size:.2g}, because of {trace.where}: "
+        "it must have no bias, no centring norm, and only activations that fix 0",
+        trace.name,
+        size,
+    )
+
+
+def _constancy_error(trace: _Trace, deviation: float, training: bool, ndim: int) -> ConstancyError:
+    culprit = trace.culprit
     advice = "remove what depends on the position"
     if isinstance(culprit, nn.Conv1d | nn.Conv2d | nn.Conv3d) and culprit.padding_mode == "zeros":
         advice = "give it padding_mode='replicate', 'reflect' or 'circular'"
     elif isinstance(culprit, nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d):
         advice = "give it count_include_pad=False"
     elif isinstance(culprit, nn.Dropout):
-        advice = f"use nn.Dropout{probe_ndim(probe)}d, which drops whole channels"
-    where = f"submodule {name!r} ({type(culprit).__name__})" if name else f"the block itself ({type(culprit).__name__})"
-    size = trace.deviation or deviation
-    mode = "training" if probe.training else "evaluation"
+        advice = f"use nn.Dropout{ndim}d, which drops whole channels"
+    size = trace.size or deviation
     return ConstancyError(
-        f"the block's answer to a zero input must be constant over space, but {where} makes it vary by "
-        f"{size:.2g} of its largest value in {mode} mode, so the residual could not be skipped exactly: "
-        f"{advice}, or pass check=False to build it all the same",
-        name,
+        f"the block's answer to a zero input must be constant over space, but {trace.where} makes it vary by "
+        f"{size:.2g} of its largest value in {'training' if training else 'evaluation'} mode, so the residual could "
+        f"not be skipped exactly: {advice}, or pass check=False to build it all the same",
+        trace.name,
         size,
     )
-
-
-def probe_ndim(block: nn.Module) -> int:
-    """The number of axes that the block's own layers work on."""
-    return len(block_grid(block, 1))

@@ -120,6 +120,9 @@ class LaplacianResidual(nn.Module):
             survivors: a gate of shape (batch,) that multiplies the difference, or the number of
                 samples, counted from the first, that the block processes; the others are skipped.
         """
+        if tuple(r.shape[1:]) != (self.in_features, *self.size):
+            expected = ", ".join(map(str, ("batch", self.in_features, *self.size)))
+            raise ArrnError(f"expected shape ({expected}), got {tuple(r.shape)}")
         low = self.down(r)
         if survivors is None or isinstance(survivors, torch.Tensor):
             gate = None if survivors is None else survivors.to(r.dtype).view(-1, *[1] * (r.ndim - 1))
