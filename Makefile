@@ -12,11 +12,12 @@ export OMP_WAIT_POLICY ?= passive
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint check-types benchmark format clean help
+.PHONY: demo test test-all lint check-types benchmark format clean help
 
 help:
 	@echo "make demo         install, then take a picture through a network at many resolutions"
 	@echo "make test         install, then lint, check types and run every test"
+	@echo "make test-all     the same, large models included"
 	@echo "make benchmark    measure the core's ratios on this machine"
 	@echo "make format       rewrite the code in the house format"
 	@echo "make clean        remove the virtual environment and what tools left behind"
@@ -26,6 +27,9 @@ demo: $(VENV)/.installed
 
 test: lint check-types
 	$(BIN)/python -m pytest
+
+test-all: lint check-types
+	$(BIN)/python -m pytest -m ''
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check

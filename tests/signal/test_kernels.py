@@ -131,6 +131,7 @@ def test_kernels_by_name_and_back() -> None:
     assert kernel("poor") == TruncatedGaussian(sigma=0.5, radius=1.0)
     for value in KERNELS:
         assert kernel(**kernel_options(value)) == value
+        assert kernel(kernel_options(value)) == value
         assert kernel(value) is value
 
 

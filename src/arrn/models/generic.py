@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from torch import nn
@@ -15,7 +15,7 @@ from arrn.nn.head import Head, ResidualBase
 from arrn.nn.projection import Projection
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Size, as_ladder
-from arrn.signal.kernels import Kernel
+from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 
 __all__ = ["build_arrn"]
@@ -33,7 +33,7 @@ def build_arrn(
     ndim: int = 2,
     num_classes: int = 10,
     in_channels: int = 3,
-    kernel: str | Kernel | Mapping[str, Any] = "perfect",
+    kernel: KernelLike = "perfect",
     dropout: float | Sequence[float] = 0.0,
     draw: Draw = "stratified",
     policy: Policy = "exact",
@@ -69,7 +69,7 @@ def build_arrn(
     depths = _per_size("depth", depth, len(ladder), int)
     in_channels = _whole("in_channels", in_channels, 1)
     num_classes = _whole("num_classes", num_classes, 0)
-    smoothing = as_kernel(**kernel) if isinstance(kernel, Mapping) else as_kernel(kernel)
+    smoothing = as_kernel(kernel)
     residuals = [
         LaplacianResidual(
             _BLOCKS[block](widths[n], expansions[n], depths[n], ndim),

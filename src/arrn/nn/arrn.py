@@ -11,12 +11,13 @@ from torch import nn
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.adapted import AdaptedARRN
 from arrn.nn.chain import LaplacianChain
+from arrn.nn.config import note_option
 from arrn.nn.cost import count_parameters
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.head import Head
 from arrn.nn.projection import Projection, fold, project, projecting_first_pays
 from arrn.nn.residual import LaplacianResidual
-from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, level_at_least, level_at_most
+from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, format_sizes, level_at_least, level_at_most
 from arrn.signal.resample import resample_by_matrices
 
 __all__ = ["ARRN", "Policy"]
@@ -86,9 +87,7 @@ class ARRN(LaplacianChain):
     @property
     def sizes(self) -> tuple[Size, ...]:
         """The ladder, highest first, base last: numbers, or tuples where axes differ."""
-        if all(len(set(grid)) == 1 for grid in self.grids):
-            return tuple(grid[0] for grid in self.grids)
-        return self.grids
+        return format_sizes(self.grids)
 
     @property
     def policy(self) -> Policy:
@@ -98,7 +97,7 @@ class ARRN(LaplacianChain):
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self._policy = _as_policy(policy)
-        self._note("policy", self._policy)
+        note_option(self, "policy", self._policy)
 
     @property
     def ndim(self) -> int:
@@ -169,12 +168,7 @@ class ARRN(LaplacianChain):
         """A new classifier for `num_classes` classes; with 0 the network returns pooled features."""
         self._classifier.reset_classifier(num_classes)
         self._classifier.to(device=self.stem.weight.device, dtype=self.stem.weight.dtype)
-        self._note("num_classes", num_classes)
-
-    def _note(self, option: str, value: object) -> None:
-        """Keeps what `save` writes in step with what the network became."""
-        if self.config is not None:
-            self.config["options"][option] = value
+        note_option(self, "num_classes", num_classes)
 
     @property
     def _classifier(self) -> Head:

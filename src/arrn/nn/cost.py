@@ -19,7 +19,8 @@ def count_parameters(module: nn.Module) -> int:
 def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
     """The multiply-adds of one evaluation on an input of `shape`: convolutions and matrix products.
 
-    Counted on a copy without data, so nothing is computed; element-wise work is not counted.
+    Counted on a copy without data, so nothing is computed. Element-wise work and Fourier transforms are
+    not counted, and a product of complex numbers counts as one.
 
     >>> multiply_adds(nn.Conv2d(3, 8, 1), (1, 3, 10, 10))
     2400

@@ -21,6 +21,7 @@ __all__ = [
     "check_signal",
     "covers",
     "format_grid",
+    "format_sizes",
     "level_at_least",
     "level_at_most",
 ]
@@ -110,6 +111,17 @@ def level_at_most(ladder: Sequence[Grid], grid: Grid) -> int:
 def format_grid(grid: Grid) -> str:
     """`32` for a square or cube, `32x24` where axes differ."""
     return str(grid[0]) if len(set(grid)) == 1 else "x".join(map(str, grid))
+
+
+def format_sizes(grids: Sequence[Grid]) -> tuple[Size, ...]:
+    """Grids as users write them: numbers where all are squares or cubes, tuples otherwise.
+
+    >>> format_sizes(((32, 32), (16, 16)))
+    (32, 16)
+    """
+    if all(len(set(grid)) == 1 for grid in grids):
+        return tuple(grid[0] for grid in grids)
+    return tuple(grids)
 
 
 def check_signal(x: torch.Tensor, ndim: int | None = None, channels: int | None = None) -> Grid:

@@ -8,6 +8,7 @@ interpolates (U). Both are linear and separable, so each is one small real matri
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from arrn.errors import ArrnError, unknown_name
 from arrn.signal.grid import as_count
 
-__all__ = ["Kernel", "KaiserSinc", "TruncatedGaussian", "WhittakerShannon", "kernel", "kernel_options"]
+__all__ = ["Kernel", "KaiserSinc", "TruncatedGaussian", "WhittakerShannon", "kernel", "kernel_options", "KernelLike"]
 
 Matrix: TypeAlias = NDArray[np.float64]
 Boundary: TypeAlias = Literal["symmetric", "periodic"]
@@ -257,8 +258,14 @@ _KERNELS: dict[str, type[WhittakerShannon | KaiserSinc | TruncatedGaussian]] = {
 }
 
 
-def kernel(name: str | Kernel, **parameters: Any) -> Kernel:
-    """The kernel of that name: ``"perfect"``, ``"fair"`` or ``"poor"``; a kernel passes unchanged.
+KernelLike: TypeAlias = str | Kernel | Mapping[str, Any]
+"""What users may write for a kernel: its name, the kernel itself, or its `kernel_options`."""
+
+
+def kernel(name: KernelLike, **parameters: Any) -> Kernel:
+    """The kernel of that name: ``"perfect"``, ``"fair"`` or ``"poor"``.
+
+    A kernel passes unchanged, and its `kernel_options` give it back.
 
     >>> kernel("perfect")
     WhittakerShannon(boundary='symmetric')
@@ -267,6 +274,8 @@ def kernel(name: str | Kernel, **parameters: Any) -> Kernel:
     """
     if isinstance(name, Kernel):
         return name
+    if isinstance(name, Mapping):
+        return kernel(**name)
     if name not in _KERNELS:
         raise unknown_name("kernel", name, _KERNELS)
     try:
@@ -277,7 +286,7 @@ def kernel(name: str | Kernel, **parameters: Any) -> Kernel:
 
 
 def kernel_options(value: Kernel) -> dict[str, Any]:
-    """A kernel as plain data that ``kernel(**options)`` turns back into it.
+    """A kernel as plain data that ``kernel(options)`` turns back into it.
 
     >>> kernel_options(kernel("fair"))
     {'name': 'fair', 'zero_crossings': 6, 'beta': 14.7697}

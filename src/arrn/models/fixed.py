@@ -1,0 +1,106 @@
+"""Ordinary networks, whose inputs are brought to the size (or one of the sizes) they were made for."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from arrn.errors import ArrnError
+from arrn.nn.config import note_option
+from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, format_sizes, level_at_least
+from arrn.signal.kernels import KernelLike
+from arrn.signal.kernels import kernel as as_kernel
+from arrn.signal.resample import resample_by_matrices
+
+__all__ = ["FixedResolution", "ResampledNetwork", "fit_channels", "fit_classes"]
+
+
+class ResampledNetwork(nn.Module):
+    """Takes an input of any size to the lowest of its grids that holds it, and runs the network there.
+
+    Shape: (batch, in_channels, *any) -> (batch, num_classes).
+    """
+
+    def __init__(self, network: nn.Module, grids: tuple[Grid, ...], in_channels: int, kernel: KernelLike) -> None:
+        super().__init__()
+        self.network = network
+        self.grids = grids
+        self.in_channels = in_channels
+        self.kernel = as_kernel(kernel)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The sizes it runs at, highest first."""
+        return format_sizes(self.grids)
+
+    def _prepare(self, level: int) -> None:
+        """Called before the network runs at `level`."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        level = level_at_least(self.grids, check_signal(x, len(self.grids[0]), self.in_channels))
+        self._prepare(level)
+        answer: torch.Tensor = self.network(resample_by_matrices(x, self.grids[level], self.kernel))
+        return answer
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new last layer for `num_classes` classes; 0 leaves it out, so that features come out."""
+        fit_classes(self.network, num_classes)
+        note_option(self, "num_classes", num_classes)
+
+    def extra_repr(self) -> str:
+        return f"runs at {', '.join(map(format_grid, self.grids))}, {self.kernel.name}/{self.kernel.boundary}"
+
+
+class FixedResolution(ResampledNetwork):
+    """An ordinary network: any input is interpolated (or smoothed) to the one size it was trained at.
+
+    Args:
+        network: takes (batch, in_channels, *size) to (batch, num_classes).
+        size: the native size, that of training.
+        in_channels: channels of the input.
+        ndim: axes of space.
+        kernel: how inputs of other sizes are resampled.
+
+    Shape: (batch, in_channels, *any) -> (batch, num_classes).
+    """
+
+    def __init__(
+        self, network: nn.Module, size: Size, in_channels: int = 3, ndim: int = 2, kernel: KernelLike = "perfect"
+    ) -> None:
+        super().__init__(network, (as_grid(size, ndim),), in_channels, kernel)
+
+
+def fit_channels(network: nn.Module, in_channels: int) -> None:
+    """Replaces the first convolution by one that takes `in_channels`, if it does not already."""
+    name, first = next((n, m) for n, m in network.named_modules() if isinstance(m, nn.Conv2d))
+    if first.in_channels == in_channels:
+        return
+    fresh = nn.Conv2d(
+        in_channels,
+        first.out_channels,
+        first.kernel_size,  # type: ignore[arg-type]  # pairs, by construction
+        first.stride,  # type: ignore[arg-type]
+        first.padding,  # type: ignore[arg-type]
+        bias=first.bias is not None,
+    )
+    network.set_submodule(name, fresh)
+
+
+def fit_classes(network: nn.Module, num_classes: int) -> None:
+    """Replaces the last linear layer, or what stands in its place, by one for `num_classes` (0: none)."""
+    if num_classes < 0:
+        raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
+    found = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Linear | _Features)]
+    name, last = found[-1]
+    weight = next(network.parameters())
+    features = last.in_features
+    layer = nn.Linear(features, num_classes) if num_classes else _Features(features)
+    network.set_submodule(name, layer.to(device=weight.device, dtype=weight.dtype))
+
+
+class _Features(nn.Identity):
+    """Where the classifier was; remembers how many features arrive, so that one can be put back."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.in_features = in_features

@@ -1,0 +1,65 @@
+"""A model in one line: its kind, ladder, parameters and multiply-adds, found without computing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from arrn.models.fixed import ResampledNetwork
+from arrn.models.fourier import FourierClassifier
+from arrn.models.registry import create_model
+from arrn.models.rivals import SwitchableNetwork
+from arrn.nn.arrn import ARRN
+from arrn.nn.cost import count_parameters, multiply_adds
+from arrn.signal.grid import Grid
+
+__all__ = ["ModelSummary", "summarise"]
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What a named model is and costs.
+
+    Attributes:
+        name: the name that `create_model` takes.
+        kind: "adaptive" (an ARRN), "fixed", "switchable" or "any size".
+        grids: the sizes it runs at, highest first.
+        parameters: in all.
+        base_parameters: what the lowest resolution needs; the same as `parameters` unless adaptive.
+        multiply_adds: for one input at each of `grids`.
+    """
+
+    name: str
+    kind: str
+    grids: tuple[Grid, ...]
+    parameters: int
+    base_parameters: int
+    multiply_adds: tuple[int, ...]
+
+
+def summarise(name: str) -> ModelSummary:
+    """Builds a model with its default options, without memory for its weights, and counts.
+
+    >>> summarise("arrn").parameters
+    2154698
+    """
+    with torch.device("meta"):
+        model = create_model(name)
+        if isinstance(model, ARRN):
+            adapted = [model.at_resolution(grid) for grid in model.grids]
+            costs = [multiply_adds(m, (1, model.in_channels, *m.size)) for m in adapted]
+            return ModelSummary(
+                name, "adaptive", model.grids, count_parameters(model), count_parameters(adapted[-1]), tuple(costs)
+            )
+        assert isinstance(model, ResampledNetwork | FourierClassifier)
+        costs = [multiply_adds(model, (1, model.in_channels, *grid)) for grid in model.grids]
+    count = count_parameters(model)
+    return ModelSummary(name, _kind(model), model.grids, count, count, tuple(costs))
+
+
+def _kind(model: nn.Module) -> str:
+    if isinstance(model, SwitchableNetwork):
+        return "switchable"
+    return "fixed" if isinstance(model, ResampledNetwork) else "any size"
