@@ -14,8 +14,10 @@ def arrn(*arguments: str, code: int = 0, **environment: str) -> subprocess.Compl
     done = subprocess.run(
         [sys.executable, "-m", "arrn", *arguments],
         capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"} | environment,
+        encoding="utf-8",
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONIOENCODING": "utf-8"}
+        | environment,
         check=False,
     )
     assert done.returncode == code, done.stderr
