@@ -147,6 +147,7 @@ def test_spectral_convolution_uses_the_modes_that_a_small_grid_has() -> None:
         (lambda: arrn.create_model("resnet18", in_channels=0), "in_channels 1 or more, got 10 and 0"),
         (lambda: arrn.create_model("resnet18", size=0), "at least 1, got 0"),
         (lambda: arrn.create_model("resnet18").reset_classifier(-2), "0 (features) or more, got -2"),
+        (lambda: FixedResolution(nn.Flatten(), 8).reset_classifier(3), "a Flatten without a linear layer"),
         (lambda: arrn.create_model("resnet18")(torch.rand(1, 1, 32, 32)), "expected 3 channels, got 1"),
         (lambda: arrn.create_model("resnet18_switchable", sizes=(8, 16)), "a ladder must decrease: 16 follows 8"),
         (lambda: arrn.create_model("fourier_operator", modes=0), "at least 1 mode, got 0"),

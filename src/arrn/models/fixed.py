@@ -12,7 +12,7 @@ from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.resample import resample_by_matrices
 
-__all__ = ["FixedResolution", "ResampledNetwork", "fit_channels", "fit_classes"]
+__all__ = ["FixedResolution", "ResampledNetwork", "fit_channels", "fit_classes", "replace_convolution"]
 
 
 class ResampledNetwork(nn.Module):
@@ -83,6 +83,12 @@ def fit_channels(network: nn.Module, in_channels: int) -> None:
         first.padding,  # type: ignore[arg-type]
         bias=first.bias is not None,
     )
+    replace_convolution(network, name, fresh)
+
+
+def replace_convolution(network: nn.Module, name: str, fresh: nn.Conv2d) -> None:
+    """Puts `fresh` in the place of a convolution, initialised as torchvision's networks initialise theirs."""
+    nn.init.kaiming_normal_(fresh.weight, mode="fan_out", nonlinearity="relu")
     network.set_submodule(name, fresh)
 
 
@@ -91,6 +97,8 @@ def fit_classes(network: nn.Module, num_classes: int) -> None:
     if num_classes < 0:
         raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
     found = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Linear | _Features)]
+    if not found:
+        raise ArrnError(f"a {type(network).__name__} without a linear layer has no classifier to replace")
     name, last = found[-1]
     weight = next(network.parameters())
     features = last.in_features

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from arrn.models.baselines import torchvision_network
-from arrn.models.fixed import FixedResolution, ResampledNetwork
+from arrn.models.fixed import FixedResolution, ResampledNetwork, replace_convolution
 from arrn.signal.grid import Size, as_ladder
 from arrn.signal.kernels import KernelLike
 
@@ -21,7 +21,7 @@ def small_stem_resnet18(num_classes: int, in_channels: int) -> nn.Module:
     The ImageNet stem throws away three quarters of a 32x32 image twice before the first block.
     """
     network = torchvision_network("resnet18", num_classes, in_channels)
-    network.set_submodule("conv1", nn.Conv2d(in_channels, 64, 3, padding=1, bias=False))
+    replace_convolution(network, "conv1", nn.Conv2d(in_channels, 64, 3, padding=1, bias=False))
     network.set_submodule("maxpool", nn.Identity())
     return network
 
