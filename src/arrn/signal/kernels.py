@@ -76,7 +76,9 @@ class Kernel(ABC):
             return _matrices_on_devices[key]
         with torch.inference_mode(False):
             matrix = self.matrix(source, target).to(dtype=dtype, device=device)
-        if type(matrix) is torch.Tensor:  # tracers hand out stand-ins, which must not outlive the trace
+        # Large ones would pin memory for what a copy costs little of; tracers hand out stand-ins (a
+        # subclass), which must not outlive the trace.
+        if matrix.numel() <= 2**20 and type(matrix) is torch.Tensor:
             while len(_matrices_on_devices) >= 64:
                 _matrices_on_devices.pop(next(iter(_matrices_on_devices)), None)
             _matrices_on_devices[key] = matrix
