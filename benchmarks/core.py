@@ -3,6 +3,8 @@
 * Resampling by matrices against the spectral reference of the same kernel.
 * Where the spectral form begins to win (the crossover of `arrn.signal.resample`).
 * Evaluation adapted to each level against evaluation of all levels, multiply-adds beside the times.
+
+Times are medians; the spread is the larger of the two interquartile ranges, relative to its median.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,7 +26,7 @@ from arrn.timing import time_call
 BATCH, CHANNELS = 32, 64
 
 
-def compare_resampling(shape: tuple[int, ...], boundary: str, device: str) -> dict[str, object]:
+def compare_resampling(shape: tuple[int, ...], boundary: str, device: str) -> dict[str, Any]:
     """Halves signals of `shape` (batch, channels, *space) in both forms; the ratio is spectral over matrix."""
     kernel = WhittakerShannon(boundary)  # type: ignore[arg-type]
     x = torch.randn(shape, device=device)
@@ -37,10 +40,11 @@ def compare_resampling(shape: tuple[int, ...], boundary: str, device: str) -> di
         "matrix_ms": matrix.median * 1e3,
         "spectral_ms": spectral.median * 1e3,
         "ratio": spectral.median / matrix.median,
+        "spread": max(matrix.spread, spectral.spread),
     }
 
 
-def find_crossover(device: str) -> list[dict[str, object]]:
+def find_crossover(device: str) -> list[dict[str, Any]]:
     """Lines and squares of growing size, about as many samples in each: where does the ratio fall below 1?"""
     lines = [(max(1, 2**21 // n), 1, n) for n in (128, 256, 512, 1024, 2048, 4096, 8192)]
     squares = [(max(1, 2**21 // n**2), 3, n, n) for n in (128, 256, 512, 1024, 2048)]
@@ -51,12 +55,12 @@ def find_crossover(device: str) -> list[dict[str, object]]:
     ]
 
 
-def compare_levels(device: str) -> list[dict[str, object]]:
+def compare_levels(device: str) -> list[dict[str, Any]]:
     """The generic builder's default, channels-last: each level's own input, adapted and in full."""
     torch.manual_seed(0)
     model = arrn.create_model("arrn").eval().to(device).to(memory_format=torch.channels_last)
     assert isinstance(model, ARRN)
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     with torch.no_grad():
         for grid in model.grids:
             x = torch.randn(BATCH, 3, *grid, device=device).contiguous(memory_format=torch.channels_last)
@@ -70,12 +74,13 @@ def compare_levels(device: str) -> list[dict[str, object]]:
                     "adapted_ms": adapted_time.median * 1e3,
                     "full_ms": full_time.median * 1e3,
                     "ratio": full_time.median / adapted_time.median,
+                    "spread": max(full_time.spread, adapted_time.spread),
                 }
             )
     return rows
 
 
-def show(title: str, rows: list[dict[str, object]]) -> None:
+def show(title: str, rows: list[dict[str, Any]]) -> None:
     """Prints rows as an aligned table."""
     texts = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
     heads = list(rows[0])
@@ -102,8 +107,8 @@ def main() -> None:
     levels = compare_levels(options.device)
     show(f"evaluation, batch {BATCH}, channels-last, float32 (ratio: full / adapted)", levels)
     top, base = levels[0], levels[-1]
-    gain = float(str(top["adapted_ms"])) / float(str(base["adapted_ms"]))
-    work = int(str(top["multiply_adds"])) / int(str(base["multiply_adds"]))
+    gain = top["adapted_ms"] / base["adapted_ms"]
+    work = top["multiply_adds"] / base["multiply_adds"]
     print(f"\nthe base's resolution against the top's: {gain:.2f}x faster, {work:.2f}x fewer multiply-adds")
     if options.json:
         document = {

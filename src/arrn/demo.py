@@ -76,7 +76,8 @@ def run_demo(out: Path) -> DemoResult:
         model=model,
         rows=[_measure(model, resample(inputs, resolution), resolution) for resolution in RESOLUTIONS],
         kernel_errors={
-            kernel: adaptation_discrepancy(_network(kernel, inputs), halved) for kernel in ("perfect", "fair", "poor")
+            network.kernel.name: adaptation_discrepancy(network, halved)
+            for network in (model, _network("fair", inputs), _network("poor", inputs))
         },
         reconstruction_error=float((rebuilt - resample(picture, SIZES[0])).abs().max()),
         pictures=pictures,

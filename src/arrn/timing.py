@@ -20,6 +20,11 @@ class Timing:
     lower: float
     upper: float
 
+    @property
+    def spread(self) -> float:
+        """The interquartile range relative to the median."""
+        return (self.upper - self.lower) / self.median
+
     def __str__(self) -> str:
         return f"{self.median * 1e3:.3g} ms"
 

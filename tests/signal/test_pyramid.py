@@ -65,6 +65,7 @@ def test_plain_sizes_fit_any_number_of_axes() -> None:
     ("call", "message"),
     [
         (lambda: LaplacianPyramid(()), "at least one size"),
+        (lambda: LaplacianPyramid(32), "a ladder is a sequence of sizes such as (32, 16, 8), got 32"),
         (lambda: LaplacianPyramid((8, 8)), "a ladder must decrease: 8 follows 8"),
         (lambda: LaplacianPyramid((8, 12, 4)), "12 follows 8"),
         (lambda: LaplacianPyramid(((8, 4), (4, 6))), "4x6 follows 8x4"),

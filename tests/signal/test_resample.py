@@ -71,10 +71,13 @@ def test_very_large_grids_go_through_the_transform(monkeypatch: pytest.MonkeyPat
         by_transform = resample(x, 400, kernel)
         assert torch.allclose(by_transform, resample_by_matrices(x, (400,), kernel), rtol=0, atol=1e-12)
     assert len(called) == 2
+    image = torch.randn(1, 2, 1500, 4, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    assert resample(image, (1400, 3)).is_contiguous(memory_format=torch.channels_last)
+    assert len(called) == 3
     resample(x[..., :100], 50)
     resample(x, 400, "fair")
     resample(x.half(), 400)
-    assert len(called) == 2
+    assert len(called) == 3
 
 
 def test_gradients_flow_after_inference_mode() -> None:

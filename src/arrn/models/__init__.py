@@ -1,15 +1,17 @@
 """Networks by name: ARRNs, the paper's fixed-resolution baselines, and stronger rivals."""
 
-from arrn.models.baselines import BASELINES, baseline_builder
-from arrn.models.fixed import FixedResolution
+from functools import partial
+
+from arrn.models.baselines import BASELINES, torchvision_network
+from arrn.models.fixed import FixedResolution, fixed_builder
 from arrn.models.fourier import FourierClassifier, SpectralConv2d, build_fourier_operator
 from arrn.models.generic import build_arrn
 from arrn.models.registry import create_model, list_models, register
 from arrn.models.rivals import (
     SwitchableBatchNorm2d,
     SwitchableNetwork,
-    build_resnet18_small_stem,
     build_resnet18_switchable,
+    small_stem_resnet18,
 )
 from arrn.models.summary import ModelSummary, summarise
 
@@ -29,7 +31,7 @@ __all__ = [
 
 register("arrn", build_arrn)
 for _name in BASELINES:
-    register(_name, baseline_builder(_name))
-register("resnet18_small_stem", build_resnet18_small_stem)
+    register(_name, fixed_builder(partial(torchvision_network, _name), f"torchvision's {_name}"))
+register("resnet18_small_stem", fixed_builder(small_stem_resnet18, "ResNet18 with a stem for small images"))
 register("resnet18_switchable", build_resnet18_switchable)
 register("fourier_operator", build_fourier_operator)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import nn
 
 from arrn.errors import ArrnError
-from arrn.models.fixed import FixedResolution, fit_channels, fit_classes
-from arrn.signal.grid import Size
-from arrn.signal.kernels import KernelLike
+from arrn.models.fixed import fit_channels, fit_classes
 
-__all__ = ["BASELINES", "baseline_builder", "torchvision_network"]
+__all__ = ["BASELINES", "torchvision_network"]
 
 BASELINES = (
     "resnet18",
@@ -42,25 +38,3 @@ def torchvision_network(name: str, num_classes: int, in_channels: int) -> nn.Mod
     if num_classes == 0:
         fit_classes(network, 0)
     return network
-
-
-def baseline_builder(name: str) -> Callable[..., FixedResolution]:
-    """The builder of one baseline, for the registry."""
-
-    def build(
-        size: Size = 32,
-        num_classes: int = 10,
-        in_channels: int = 3,
-        kernel: KernelLike = "perfect",
-    ) -> FixedResolution:
-        return FixedResolution(torchvision_network(name, num_classes, in_channels), size, in_channels, kernel=kernel)
-
-    build.__doc__ = f"""torchvision's {name} at one native size; inputs of other sizes are resampled to it.
-
-    Args:
-        size: the native size.
-        num_classes: outputs; 0 returns features.
-        in_channels: channels of the input.
-        kernel: how inputs of other sizes are resampled.
-    """
-    return build

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -12,7 +15,14 @@ from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.resample import resample_by_matrices
 
-__all__ = ["FixedResolution", "ResampledNetwork", "fit_channels", "fit_classes", "replace_convolution"]
+__all__ = [
+    "FixedResolution",
+    "ResampledNetwork",
+    "fit_channels",
+    "fit_classes",
+    "fixed_builder",
+    "replace_convolution",
+]
 
 
 class ResampledNetwork(nn.Module):
@@ -70,20 +80,33 @@ class FixedResolution(ResampledNetwork):
         super().__init__(network, (as_grid(size, ndim),), in_channels, kernel)
 
 
+def fixed_builder(make: Callable[[int, int], nn.Module], description: str) -> Callable[..., FixedResolution]:
+    """A builder for the registry, from ``make(num_classes, in_channels)`` and what it makes, in words."""
+
+    def build(
+        size: Size = 32, num_classes: int = 10, in_channels: int = 3, kernel: KernelLike = "perfect"
+    ) -> FixedResolution:
+        return FixedResolution(make(num_classes, in_channels), size, in_channels, kernel=kernel)
+
+    build.__doc__ = f"""{description} at one native size; inputs of other sizes are resampled to it.
+
+    Args:
+        size: the native size.
+        num_classes: outputs; 0 returns features.
+        in_channels: channels of the input.
+        kernel: how inputs of other sizes are resampled.
+    """
+    return build
+
+
 def fit_channels(network: nn.Module, in_channels: int) -> None:
     """Replaces the first convolution by one that takes `in_channels`, if it does not already."""
     name, first = next((n, m) for n, m in network.named_modules() if isinstance(m, nn.Conv2d))
-    if first.in_channels == in_channels:
-        return
-    fresh = nn.Conv2d(
-        in_channels,
-        first.out_channels,
-        first.kernel_size,  # type: ignore[arg-type]  # pairs, by construction
-        first.stride,  # type: ignore[arg-type]
-        first.padding,  # type: ignore[arg-type]
-        bias=first.bias is not None,
-    )
-    replace_convolution(network, name, fresh)
+    if first.in_channels != in_channels:
+        fresh = copy.deepcopy(first)
+        fresh.in_channels = in_channels
+        fresh.weight = nn.Parameter(first.weight.new_empty(first.out_channels, in_channels, *first.kernel_size))
+        replace_convolution(network, name, fresh)
 
 
 def replace_convolution(network: nn.Module, name: str, fresh: nn.Conv2d) -> None:

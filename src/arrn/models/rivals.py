@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from arrn.models.baselines import torchvision_network
-from arrn.models.fixed import FixedResolution, ResampledNetwork, replace_convolution
+from arrn.models.fixed import ResampledNetwork, replace_convolution
 from arrn.signal.grid import Size, as_ladder
 from arrn.signal.kernels import KernelLike
 
-__all__ = ["SwitchableBatchNorm2d", "SwitchableNetwork", "build_resnet18_small_stem", "build_resnet18_switchable"]
+__all__ = ["SwitchableBatchNorm2d", "SwitchableNetwork", "build_resnet18_switchable", "small_stem_resnet18"]
 
 
 def small_stem_resnet18(num_classes: int, in_channels: int) -> nn.Module:
@@ -24,16 +24,6 @@ def small_stem_resnet18(num_classes: int, in_channels: int) -> nn.Module:
     replace_convolution(network, "conv1", nn.Conv2d(in_channels, 64, 3, padding=1, bias=False))
     network.set_submodule("maxpool", nn.Identity())
     return network
-
-
-def build_resnet18_small_stem(
-    size: Size = 32,
-    num_classes: int = 10,
-    in_channels: int = 3,
-    kernel: KernelLike = "perfect",
-) -> FixedResolution:
-    """ResNet18 with a stem for small images, at one native size."""
-    return FixedResolution(small_stem_resnet18(num_classes, in_channels), size, in_channels, kernel=kernel)
 
 
 class SwitchableBatchNorm2d(nn.Module):

@@ -148,8 +148,10 @@ class ARRN(LaplacianChain):
         level = self.level(grid, policy)
         weight = self.stem.weight
         with torch.no_grad():
-            chain = [Projection(p.in_features, p.out_features, p.weight.double()) for p in self._projections(level)]
-            folded = fold(chain).to(weight.dtype)
+            # On the CPU, since not every device has float64 (the meta device has no numbers to fetch).
+            place = weight.device if weight.is_meta else torch.device("cpu")
+            exact = [w.to(place).double() for w in self._weights(level)]
+            folded = fold(exact).to(weight.dtype).to(weight.device)
         adapted = AdaptedARRN(
             size=grid,
             grid=self.grids[level],
@@ -178,15 +180,16 @@ class ARRN(LaplacianChain):
             )
         return self.head
 
-    def _projections(self, level: int) -> list[Projection]:
-        return [self.stem, *(residual.projection for residual in self.levels[:level])]
+    def _weights(self, level: int) -> list[torch.Tensor]:
+        """The matrices A_0 ... A_{n-1} that a signal passes when it enters at `level`."""
+        return [self.stem.weight, *(residual.projection.weight for residual in self.levels[:level])]
 
     def _entry_level(self, x: torch.Tensor, adapt: bool, policy: Policy | None) -> int:
         grid = check_signal(x, self.ndim, self.in_channels)
         return self.level(grid, policy) if adapt else 0
 
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
-        weight, grid = fold(self._projections(level)), self.grids[level]
+        weight, grid = fold(self._weights(level)), self.grids[level]
         if projecting_first_pays(self.in_channels, weight.shape[0], tuple(x.shape[2:]), grid):
             return resample_by_matrices(project(x, weight), grid, self.kernel)
         return project(resample_by_matrices(x, grid, self.kernel), weight)

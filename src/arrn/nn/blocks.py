@@ -31,7 +31,8 @@ class InvertedBlock(nn.Sequential):
 
     Batch norm and SiLU stand between each two convolutions. Depthwise convolutions pad with the edge
     samples, so the answer to a zero input is constant over space. No convolution has a bias: batch
-    norm or the constant rejection after the block would remove it.
+    norm or the constant rejection after the block would remove it (in a base, the classifier's own
+    bias makes up for it).
 
     Args:
         features: channels in and out.
@@ -83,7 +84,7 @@ class ZeroPreservingBlock(nn.Module):
         convolution = CONVOLUTIONS[ndim]
         self.expand = nn.Sequential(convolution(features, hidden, 1, bias=False), BatchRMSNorm(hidden), nn.SiLU())
         self.context = convolution(features, hidden, 1)
-        nn.init.zeros_(self.context.bias)  # type: ignore[arg-type]  # made with a bias
+        nn.init.zeros_(self.context.get_parameter("bias"))
         layers: list[nn.Module] = []
         for n in range(1, depth + 1):
             layers += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import cast
 
@@ -14,7 +15,7 @@ from arrn.nn.residual import LaplacianResidual
 __all__ = ["LaplacianChain"]
 
 
-class LaplacianChain(nn.Module):
+class LaplacianChain(nn.Module, ABC):
     """A descending run of residuals, then the base, then the head; subclasses say how a signal enters.
 
     Args:
@@ -45,9 +46,9 @@ class LaplacianChain(nn.Module):
         """The residuals, highest resolution first, as a plain list."""
         return cast(list[LaplacianResidual], list(self.residuals))
 
+    @abstractmethod
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
         """The signal A_{n-1} ... A_0 x on the grid of residual `level` (the base's after the last)."""
-        raise NotImplementedError
 
     def _descend(
         self, x: torch.Tensor, level: int, visited: list[torch.Tensor] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -49,15 +50,12 @@ class Projection(nn.Module):
         return f"{self.in_features} -> {self.out_features}"
 
 
-def fold(projections: list[Projection]) -> torch.Tensor:
-    """The matrix A_n ... A_0 of projections applied one after another, first one first.
-
-    Multiplied in the dtype of the weights; differentiable.
-    """
-    weight: torch.Tensor = projections[0].weight
-    for projection in projections[1:]:
-        weight = projection.weight @ weight
-    return weight
+def fold(weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The one matrix A_n ... A_0 of projections applied one after another; `weights` starts with A_0."""
+    folded = weights[0]
+    for weight in weights[1:]:
+        folded = weight @ folded
+    return folded
 
 
 def projecting_first_pays(in_features: int, out_features: int, source: Grid, target: Grid) -> bool:

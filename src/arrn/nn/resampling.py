@@ -35,7 +35,7 @@ class Resampling(nn.Module):
 
     def _cast(self, axis: int, like: torch.Tensor) -> torch.Tensor:
         master = self.kernel.matrix(self.source[axis], self.target[axis])
-        return master.to(dtype=like.dtype, device=like.device)
+        return master.to(like.dtype).to(like.device)  # cast first: not every device has float64
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return apply_axes(x, [(axis, getattr(self, f"matrix{axis}")) for axis in self.axes])

@@ -12,7 +12,7 @@ from arrn.nn.constancy import block_grid, check_zero_constant, output_shape, pre
 from arrn.nn.projection import Projection
 from arrn.nn.resampling import Resampling
 from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
-from arrn.signal.kernels import Kernel
+from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 
 __all__ = ["LaplacianResidual", "reject_constant"]
@@ -63,7 +63,7 @@ class LaplacianResidual(nn.Module):
         out_features: int,
         size: Size,
         next_size: Size,
-        kernel: str | Kernel = "perfect",
+        kernel: KernelLike = "perfect",
         *,
         psi: bool | None = None,
         check: bool = True,

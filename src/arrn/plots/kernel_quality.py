@@ -9,7 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from arrn.plots.style import COLOURS, LINE_STYLES, save_figure, styled
-from arrn.signal import Kernel, kernel_quality
+from arrn.signal import kernel_quality
+from arrn.signal.kernels import KernelLike
+from arrn.signal.quality import decibel
 
 __all__ = ["plot_kernel_quality"]
 
@@ -18,7 +20,7 @@ FLOOR = -120  # decibels; what lies below is drawn there
 
 def plot_kernel_quality(
     path: str | Path,
-    kernels: Sequence[str | Kernel] = ("perfect", "fair", "poor"),
+    kernels: Sequence[KernelLike] = ("perfect", "fair", "poor"),
     size: int = 64,
     next_size: int = 32,
 ) -> Path:
@@ -36,7 +38,7 @@ def plot_kernel_quality(
             right.plot(frequency, leak, **style)
             labels.append(
                 f"{quality.kernel.name}: passband error {quality.passband_error:.1g}, "
-                f"diff leakage {10 * np.log10(max(quality.diff_leakage, 1e-32)):.0f} dB"
+                f"diff leakage {decibel(quality.diff_leakage):.0f} dB"
             )
         for axes in (left, right):
             axes.axvline(next_size / size, color="0.5", linewidth=1)

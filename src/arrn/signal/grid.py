@@ -17,6 +17,7 @@ __all__ = [
     "as_count",
     "as_grid",
     "as_ladder",
+    "as_sizes",
     "check_descent",
     "check_signal",
     "covers",
@@ -62,17 +63,23 @@ def as_grid(size: Size, ndim: int) -> Grid:
     return (as_count(size),) * ndim
 
 
+def as_sizes(sizes: Iterable[Size]) -> tuple[Size, ...]:
+    """The sizes of a ladder as the user wrote them; refuses what is no sequence, or empty."""
+    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
+        raise ArrnError(f"a ladder is a sequence of sizes such as (32, 16, 8), got {sizes!r}")
+    given = tuple(sizes)
+    if not given:
+        raise ArrnError("a ladder needs at least one size, such as (32, 16, 8); got none")
+    return given
+
+
 def as_ladder(sizes: Iterable[Size], ndim: int) -> tuple[Grid, ...]:
     """A descending ladder of grids: none grows along any axis, and each shrinks along some axis.
 
     >>> as_ladder((32, 16, 8), 2)
     ((32, 32), (16, 16), (8, 8))
     """
-    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
-        raise ArrnError(f"a ladder is a sequence of sizes such as (32, 16, 8), got {sizes!r}")
-    ladder = tuple(as_grid(size, ndim) for size in sizes)
-    if not ladder:
-        raise ArrnError("a ladder needs at least one size, such as (32, 16, 8); got none")
+    ladder = tuple(as_grid(size, ndim) for size in as_sizes(sizes))
     for upper, lower in itertools.pairwise(ladder):
         check_descent(upper, lower)
     return ladder

@@ -75,7 +75,7 @@ class Kernel(ABC):
         if key in _matrices_on_devices:
             return _matrices_on_devices[key]
         with torch.inference_mode(False):
-            matrix = self.matrix(source, target).to(dtype=dtype, device=device)
+            matrix = self.matrix(source, target).to(dtype).to(device)  # not every device has float64
         # Large ones would pin memory for what a copy costs little of; tracers hand out stand-ins (a
         # subclass), which must not outlive the trace.
         if matrix.numel() <= 2**20 and type(matrix) is torch.Tensor:

@@ -55,10 +55,9 @@ def apply_axes(x: torch.Tensor, operators: Sequence[AxisOperator]) -> torch.Tens
 def _apply_along(x: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tensor:
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     if inner == 1:
-        return F.linear(x.reshape(outer, x.shape[axis]), matrix).reshape(
-            *x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :]
-        )
-    # A batched product over the outer axes needs no transposed copy; torch.matmul makes one when
-    # gradients are wanted.
-    y = torch.bmm(matrix.expand(outer, -1, -1), x.reshape(outer, x.shape[axis], inner))
+        y = F.linear(x.reshape(outer, x.shape[axis]), matrix)
+    else:
+        # A batched product over the outer axes needs no transposed copy; torch.matmul makes one when
+        # gradients are wanted.
+        y = torch.bmm(matrix.expand(outer, -1, -1), x.reshape(outer, x.shape[axis], inner))
     return y.view(*x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :])

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from arrn.errors import ArrnError
-from arrn.signal.grid import Size, as_ladder, check_signal, level_at_least
-from arrn.signal.kernels import Kernel
+from arrn.signal.grid import Size, as_ladder, as_sizes, check_signal, level_at_least
+from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.resample import resample
 
@@ -41,14 +41,11 @@ class LaplacianPyramid:
     True
     """
 
-    def __init__(self, sizes: Iterable[Size], kernel: str | Kernel = "perfect") -> None:
-        self.sizes: tuple[Size, ...] = tuple(sizes)
+    def __init__(self, sizes: Iterable[Size], kernel: KernelLike = "perfect") -> None:
+        self.sizes = as_sizes(sizes)
         self.kernel = as_kernel(kernel)
-        if not self.sizes:
-            raise ArrnError("a pyramid needs at least one size, such as (32, 16, 8); got none")
         # Tuples tell the number of axes now; plain numbers fit signals of any.
-        given = next((len(size) for size in self.sizes if isinstance(size, Sequence)), 2)
-        as_ladder(self.sizes, given)
+        as_ladder(self.sizes, next((len(size) for size in self.sizes if isinstance(size, Sequence)), 2))
 
     def __repr__(self) -> str:
         return f"LaplacianPyramid({self.sizes}, {self.kernel})"

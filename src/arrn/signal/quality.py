@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from arrn.errors import ArrnError
 from arrn.signal.grid import as_count
-from arrn.signal.kernels import Kernel, WhittakerShannon
+from arrn.signal.kernels import Kernel, KernelLike, WhittakerShannon
 from arrn.signal.kernels import kernel as as_kernel
 
-__all__ = ["KernelQuality", "kernel_quality"]
+__all__ = ["KernelQuality", "decibel", "kernel_quality"]
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,17 @@ class KernelQuality:
         return (
             f"{self.kernel.name}/{self.kernel.boundary} {self.size} -> {self.next_size}: "
             f"passband error {self.passband_error:.2e}, "
-            f"stopband leakage {_decibel(self.stopband_leakage)}, "
-            f"diff leakage {_decibel(self.diff_leakage)}"
+            f"stopband leakage {decibel(self.stopband_leakage):.0f} dB, "
+            f"diff leakage {decibel(self.diff_leakage):.0f} dB"
         )
 
 
-def _decibel(energy: float) -> str:
-    return f"{10 * math.log10(max(energy, 1e-32)):.0f} dB"
+def decibel(energy: float) -> float:
+    """A share of energy in decibels; zero counts as -320."""
+    return 10 * math.log10(max(energy, 1e-32))
 
 
-def kernel_quality(kernel: str | Kernel, size: int = 32, next_size: int = 16) -> KernelQuality:
+def kernel_quality(kernel: KernelLike, size: int = 32, next_size: int = 16) -> KernelQuality:
     """Measures a kernel between two sizes of one axis, against the ideal projection.
 
     >>> kernel_quality("perfect").diff_leakage < 1e-28

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from arrn.signal.grid import Grid, Size, as_grid, check_signal
-from arrn.signal.kernels import Kernel, WhittakerShannon
+from arrn.signal.kernels import Kernel, KernelLike, WhittakerShannon
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.operators import apply_axes, axes_to_resample
 from arrn.signal.spectral import resample_spectral
@@ -22,7 +22,7 @@ CROSSOVER = {
 }
 
 
-def resample(x: torch.Tensor, size: Size, kernel: str | Kernel = "perfect") -> torch.Tensor:
+def resample(x: torch.Tensor, size: Size, kernel: KernelLike = "perfect") -> torch.Tensor:
     """Takes a signal to another resolution: smooths where the grid shrinks, interpolates where it grows.
 
     Both grids are cell-centred on the same domain (the convention of ``align_corners=False``); the
