@@ -3,6 +3,7 @@
 from functools import partial
 
 from arrn.models.baselines import BASELINES, torchvision_network
+from arrn.models.designs import DESIGNS, Design, design_builder
 from arrn.models.fixed import FixedResolution, fixed_builder
 from arrn.models.fourier import FourierClassifier, SpectralConv2d, build_fourier_operator
 from arrn.models.generic import build_arrn
@@ -16,6 +17,8 @@ from arrn.models.rivals import (
 from arrn.models.summary import ModelSummary, summarise
 
 __all__ = [
+    "DESIGNS",
+    "Design",
     "FixedResolution",
     "FourierClassifier",
     "ModelSummary",
@@ -30,6 +33,8 @@ __all__ = [
 ]
 
 register("arrn", build_arrn)
+for _name, _design in DESIGNS.items():
+    register(_name, design_builder(_design))
 for _name in BASELINES:
     register(_name, fixed_builder(partial(torchvision_network, _name), f"torchvision's {_name}"))
 register("resnet18_small_stem", fixed_builder(small_stem_resnet18, "ResNet18 with a stem for small images"))

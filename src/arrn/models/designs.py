@@ -1,0 +1,130 @@
+"""The named designs: each is data, built by the one generic builder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from arrn.models.generic import build_arrn
+from arrn.nn.arrn import ARRN, Policy
+from arrn.nn.dropout import Draw
+from arrn.signal.kernels import KernelLike
+
+__all__ = ["DESIGNS", "Design", "design_builder"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """An ARRN as numbers: one column per size of its ladder, highest first, base last.
+
+    Attributes:
+        purpose: what it is for, in words.
+        sizes: the ladder.
+        features: channels at each size.
+        expansion: hidden channels per feature at each size.
+        depth: depthwise convolutions per block at each size.
+        num_classes: the classes of the data set it was designed for.
+        dropout: Laplacian dropout's p.
+        policy: the level for inputs between two sizes, as the paper evaluates its data set.
+    """
+
+    purpose: str
+    sizes: tuple[int, ...]
+    features: tuple[int, ...]
+    expansion: tuple[float, ...]
+    depth: tuple[int, ...]
+    num_classes: int
+    dropout: float
+    policy: Policy = "exact"
+
+
+# The paper gives the parameters at the base and in all, not the ladders: those are ours.
+DESIGNS = {
+    "arrn_small": Design(
+        purpose="quick work on a CPU with 32x32 images",
+        sizes=(32, 16, 8),
+        features=(16, 32, 64),
+        expansion=(2, 3, 4),
+        depth=(1, 2, 3),
+        num_classes=10,
+        dropout=0.6,
+    ),
+    "arrn_cifar10": Design(
+        purpose="CIFAR-10; 5.33M parameters at the base, 8.09M in all, as in the paper",
+        sizes=(32, 16, 12, 8),
+        features=(64, 128, 192, 256),
+        expansion=(4, 5, 4, 3.8),
+        depth=(2, 3, 3, 6),
+        num_classes=10,
+        dropout=0.6,
+    ),
+    "arrn_cifar100": Design(
+        purpose="CIFAR-100; 9.59M parameters at the base, 14.5M in all, as in the paper",
+        sizes=(32, 16, 12, 8),
+        features=(64, 128, 256, 320),
+        expansion=(4, 5, 4, 4.1),
+        depth=(2, 3, 4, 6),
+        num_classes=100,
+        dropout=0.3,
+    ),
+    "arrn_tinyimagenet": Design(
+        purpose="TinyImageNet; 15.0M parameters at the base, 19.8M in all, as in the paper",
+        sizes=(64, 32, 16, 8),
+        features=(64, 128, 256, 384),
+        expansion=(4, 4, 4, 3.94),
+        depth=(2, 2, 4, 7),
+        num_classes=200,
+        dropout=0.3,
+        policy="cheap",
+    ),
+    "arrn_stl10": Design(
+        purpose="STL10; 13.8M parameters at the base, 18.4M in all, as in the paper",
+        sizes=(96, 48, 24, 12),
+        features=(64, 128, 256, 384),
+        expansion=(4, 4, 4, 3.77),
+        depth=(2, 2, 4, 7),
+        num_classes=10,
+        dropout=0.3,
+        policy="cheap",
+    ),
+}
+
+
+def design_builder(design: Design) -> Callable[..., ARRN]:
+    """A builder for the registry, whose defaults are the design's."""
+
+    def build(
+        num_classes: int = design.num_classes,
+        in_channels: int = 3,
+        kernel: KernelLike = "perfect",
+        dropout: float | Sequence[float] = design.dropout,
+        draw: Draw = "stratified",
+        policy: Policy = design.policy,
+        block: str = "inverted",
+    ) -> ARRN:
+        return build_arrn(
+            design.sizes,
+            design.features,
+            design.expansion,
+            design.depth,
+            num_classes=num_classes,
+            in_channels=in_channels,
+            kernel=kernel,
+            dropout=dropout,
+            draw=draw,
+            policy=policy,
+            block=block,
+        )
+
+    build.__doc__ = f"""An ARRN for {design.purpose}: {" -> ".join(map(str, design.sizes))}.
+
+    Args:
+        num_classes: outputs; 0 returns pooled features.
+        in_channels: channels of the input.
+        kernel: ``"perfect"``, ``"fair"``, ``"poor"``, a kernel, or its `kernel_options`.
+        dropout: Laplacian dropout's p, one number or one per residual.
+        draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
+        policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
+        block: ``"inverted"`` (the paper's) or ``"zero_preserving"`` (with low-band context).
+    """
+    return build
