@@ -1,0 +1,142 @@
+"""Images in parquet files, as Hugging Face writes them: a column of {bytes, path} and a column of labels."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arrn.data.decoding import decode, header_size
+from arrn.data.extras import needs
+from arrn.data.parquet_schema import Columns, read_columns
+from arrn.data.source import BadSample, Source
+from arrn.errors import ArrnError
+
+__all__ = ["ParquetImages"]
+
+CACHE_BYTES = 2**30
+
+
+class ParquetImages(Source):
+    """Images from parquet files in the Hugging Face convention.
+
+    Opening reads the labels. The encoded images are read a row group at a time when they are first asked for
+    and kept, up to 1 GiB a process (the whole of CIFAR-10 takes 100 MB). A pickle holds no images: a worker
+    process opens the files itself.
+
+    Args:
+        files: the files of the split, in order.
+        split: "train" or "test".
+        name: the name of the set; by default that of the folder.
+        class_names: what the labels mean; by default what the files say, or "0" to the largest label.
+    """
+
+    def __init__(
+        self,
+        files: Iterable[str | os.PathLike[str]],
+        split: str,
+        name: str | None = None,
+        class_names: Iterable[str] | None = None,
+    ) -> None:
+        self.files = tuple(Path(file) for file in files)
+        if not self.files:
+            raise ArrnError("a parquet set needs at least one file, got none")
+        parts = [read_columns(file) for file in self.files]
+        labels = torch.cat([part.labels for part in parts])
+        if not len(labels):
+            raise ArrnError(f"{self.files[0]} holds no rows")
+        names = tuple(class_names) if class_names is not None else _class_names(self.files, parts, labels)
+        super().__init__(name or self.files[0].absolute().parent.name, split, names, labels)
+        self._image_columns = tuple(part.image_column for part in parts)
+        # Row groups in order: the file, the group's number there, its first row there and in all.
+        self._groups = tuple(
+            (file, group, first)
+            for file, part in enumerate(parts)
+            for group, first in enumerate(_starts(part.rows_of_groups))
+        )
+        self._group_starts = _starts([rows for part in parts for rows in part.rows_of_groups])
+        self._forget()
+
+    def where(self, index: int) -> str:
+        (file, _, first), row = self._locate(index)
+        return f"{self.files[file]} row {first + row}"
+
+    def size(self, index: int) -> tuple[int, ...]:
+        return header_size(self._encoded(index), self.where(index))
+
+    def read(self, index: int) -> torch.Tensor:
+        return decode(self._encoded(index), self.where(index))
+
+    def _locate(self, index: int) -> tuple[tuple[int, int, int], int]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.name} has {len(self)} samples, got index {index}")
+        place = bisect.bisect_right(self._group_starts, index) - 1
+        return self._groups[place], index - self._group_starts[place]
+
+    def _encoded(self, index: int) -> bytes:
+        self.check_label(index)
+        (file, group, _), row = self._locate(index)
+        data = self._images(file, group)[row].as_py()
+        if data is None:
+            raise BadSample(self.where(index), f"column {self._image_columns[file]!r} holds no bytes")
+        return bytes(data)
+
+    def _images(self, file: int, group: int) -> Any:
+        """The encoded images of a row group, as an arrow array of binaries."""
+        with self._lock:
+            if (file, group) in self._cache:
+                self._cache.move_to_end((file, group))
+                return self._cache[file, group]
+            images = _read_group(self.files[file], group, self._image_columns[file])
+            self._cache[file, group] = images
+            while len(self._cache) > 1 and sum(kept.nbytes for kept in self._cache.values()) > CACHE_BYTES:
+                self._cache.popitem(last=False)
+            return images
+
+    def _forget(self) -> None:
+        self._cache: OrderedDict[tuple[int, int], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_cache", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+
+def _starts(lengths: Iterable[int]) -> list[int]:
+    """Where each of the parts that lie one after the other begins."""
+    return list(accumulate(lengths, initial=0))[:-1]
+
+
+def _read_group(file: Path, group: int, column: str) -> Any:
+    with needs("pyarrow", "reading parquet files"):
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+    try:
+        # Opened anew each time: an open file would be shared with forked workers. One thread, for the same reason.
+        with pq.ParquetFile(file) as parquet:
+            images = parquet.read_row_group(group, columns=[column], use_threads=False).column(0)
+        return pc.struct_field(images, "bytes")
+    except FileNotFoundError:
+        raise ArrnError(f"{file} is missing") from None
+    except (OSError, pa.ArrowException) as error:
+        raise ArrnError(f"{file} is corrupt in row group {group}: {str(error).splitlines()[0]}") from None
+
+
+def _class_names(files: tuple[Path, ...], parts: list[Columns], labels: torch.Tensor) -> tuple[str, ...]:
+    for file, part in zip(files, parts, strict=True):
+        if part.class_names != parts[0].class_names:
+            raise ArrnError(f"{file} names its classes otherwise than {files[0]} does: are they of one set?")
+    if parts[0].class_names is not None:
+        return parts[0].class_names
+    return tuple(str(label) for label in range(int(labels.max()) + 1))

@@ -1,0 +1,106 @@
+"""What a labelled set looks like to everything that uses one, and the error for a sample that cannot be read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+import torch
+
+from arrn.errors import ArrnError
+
+__all__ = ["BadSample", "Selection", "Source"]
+
+
+class BadSample(ArrnError):  # noqa: N818 - it is also what reports list, not only what is raised
+    """A sample that cannot be used: its file is missing or corrupt, or its label means nothing.
+
+    Attributes:
+        where: the file, or the file and the row.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where = where
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[BadSample], tuple[str, str]]:
+        # Worker processes send their errors home pickled; by default that would pass the message as `where`.
+        return type(self), (self.where, self.reason)
+
+
+class Source(ABC):
+    """One split of a labelled set, read one sample at a time. Pickles, since it goes to worker processes.
+
+    Attributes:
+        name: "cifar10", or the name of the folder it was read from.
+        split: "train" or "test".
+        class_names: a name for each class.
+        labels: the class of each sample, int64 of shape (N,). One outside the range of `class_names`, -1
+            for a missing one, makes `read` and `size` of that sample raise `BadSample`.
+    """
+
+    def __init__(self, name: str, split: str, class_names: Iterable[str], labels: torch.Tensor) -> None:
+        self.name = name
+        self.split = split
+        self.class_names = tuple(class_names)
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.split!r}, {len(self)} in {len(self.class_names)} classes)"
+
+    @abstractmethod
+    def where(self, index: int) -> str:
+        """What an error calls the sample: the file, or "FILE row 17", rows counted from 0 in each file."""
+
+    @abstractmethod
+    def size(self, index: int) -> tuple[int, ...]:
+        """(height, width), from the header alone where the format allows it."""
+
+    @abstractmethod
+    def read(self, index: int) -> torch.Tensor:
+        """The image as uint8 of shape (3, height, width), RGB.
+
+        Raises:
+            BadSample: when the sample cannot be read or its label is outside the range.
+        """
+
+    def check_label(self, index: int) -> None:
+        """Raises `BadSample` unless the sample's label is one of the classes."""
+        label, classes = int(self.labels[index]), len(self.class_names)
+        if not 0 <= label < classes:
+            what = "has no label" if label == -1 else f"has label {label}"
+            raise BadSample(self.where(index), f"{what}, the {classes} classes are numbered 0 to {classes - 1}")
+
+
+class Selection(Source):
+    """Some samples of a source, in the order of `indices`.
+
+    >>> from arrn.data import open_dataset
+    >>> few = Selection(open_dataset("sample").train, [7, 3])
+    >>> len(few), few.labels.shape
+    (2, torch.Size([2]))
+    """
+
+    def __init__(self, source: Source, indices: Iterable[int] | torch.Tensor) -> None:
+        if not isinstance(indices, torch.Tensor):
+            indices = torch.tensor(list(indices), dtype=torch.int64)
+        low, high = (int(indices.min()), int(indices.max())) if len(indices) else (0, -1)
+        if low < 0 or high >= len(source):
+            raise ArrnError(f"indices must lie in 0 to {len(source) - 1}, got {low} to {high}")
+        super().__init__(source.name, source.split, source.class_names, source.labels[indices])
+        self.source = source
+        self.indices = indices
+
+    def where(self, index: int) -> str:
+        return self.source.where(int(self.indices[index]))
+
+    def size(self, index: int) -> tuple[int, ...]:
+        return self.source.size(int(self.indices[index]))
+
+    def read(self, index: int) -> torch.Tensor:
+        return self.source.read(int(self.indices[index]))
