@@ -5,11 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["ArrnError", "ConstancyError", "unknown_name"]
+__all__ = ["ArrnError", "ConstancyError", "RunError", "unknown_name"]
 
 
 class ArrnError(ValueError):
     """Base of every error that a user of ``arrn`` can cause; the command line prints it in one line."""
+
+
+class RunError(ArrnError):
+    """A run that began well and could not go on: a full disk, a loss that is no number, an interruption.
+
+    On the command line it exits with 1, other errors with 2.
+    """
 
 
 class ConstancyError(ArrnError):

@@ -1,0 +1,73 @@
+"""From stored samples to what the network sees: normalisation, flips, crops, on the device, per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+__all__ = ["Augmentation", "Normalisation"]
+
+
+class Normalisation(nn.Module):
+    """uint8 in 0 to 255, to floats of mean 0 and standard deviation 1 per channel.
+
+    Args:
+        mean, std: of the samples scaled to [0, 1], one number per channel.
+
+    Shape: (batch, channels, *space), unchanged.
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        # Kept as x * scale + shift: one pass over the samples.
+        scale = 1 / (255 * torch.tensor(std, dtype=torch.float64))
+        shift = -torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
+        self.register_buffer("scale", scale.float(), persistent=False)
+        self.register_buffer("shift", shift.float(), persistent=False)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        shape = (-1, *[1] * (images.ndim - 2))
+        return images * self.get_buffer("scale").view(shape) + self.get_buffer("shift").view(shape)
+
+
+class Augmentation(nn.Module):
+    """Normalisation, a horizontal flip for half of the samples, a crop from the zero-padded image.
+
+    In the paper's order: zeros are padded after normalisation, so they are the mean colour. The
+    padding is a part of the size, the same part on every grid: 1/8 is the paper's 4 at 32x32.
+    Randomness comes from torch's generator of the device.
+
+    Args:
+        normalisation: from uint8 to floats.
+        flip: whether to mirror half of the samples along the last axis.
+        padding: the padding along each edge as a part of the size; 0 does not crop.
+
+    Shape: (batch, channels, *space), unchanged; with two axes in channels-last order.
+    """
+
+    def __init__(self, normalisation: Normalisation, flip: bool = True, padding: float = 1 / 8) -> None:
+        super().__init__()
+        self.normalisation = normalisation
+        self.flip = flip
+        self.padding = padding
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        batch, ndim, device = images.shape[0], images.ndim - 2, images.device
+        index: list[torch.Tensor] = [torch.arange(batch, device=device).view(-1, *[1] * ndim)]
+        inside = torch.ones((), dtype=torch.bool, device=device)
+        for axis, length in enumerate(images.shape[2:]):
+            margin = round(length * self.padding)
+            offset = torch.randint(-margin, margin + 1, (batch, 1), device=device)
+            # For each sample, the place in the image that each place of the crop shows.
+            places = torch.arange(length, device=device) + offset
+            if self.flip and axis == ndim - 1:
+                mirrored = torch.rand(batch, 1, device=device) < 0.5
+                places = torch.where(mirrored, length - 1 - places, places)
+            shape = [batch, *(length if other == axis else 1 for other in range(ndim))]
+            inside = inside & ((places >= 0) & (places < length)).view(shape)
+            index.append(places.clamp(0, length - 1).view(shape))
+        # Indexed by tensors on both sides, the channels move last: memory in channels-last order for free.
+        shown = images[index[0], :, *index[1:]].movedim(-1, 1)
+        return self.normalisation(shown) * inside.unsqueeze(1)

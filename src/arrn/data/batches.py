@@ -1,0 +1,156 @@
+"""Batches for training, from memory or from disk: the same batches in the same order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from arrn.data.buckets import Bucket
+from arrn.data.epochs import PlannedBatch, plan_epoch, plan_in_order, steps_per_epoch
+from arrn.data.examining import Examined
+from arrn.data.placement import Placement
+from arrn.data.source import BadSample, Source
+from arrn.signal.grid import Grid
+
+__all__ = ["Batch", "Batches", "MemoryBatches", "StreamedBatches"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples of one grid: uint8 images of shape (batch, channels, *grid), int64 labels of shape (batch,)."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+
+class Batches(ABC):
+    """Epochs of batches, each of one grid; the order depends on the seed and the epoch alone.
+
+    Attributes:
+        grids: the grid of each bucket.
+        counts: the samples of each bucket.
+        batch_size: samples per batch, at most.
+        seed: of the run.
+    """
+
+    def __init__(self, grids: Sequence[Grid], counts: Sequence[int], batch_size: int, seed: int) -> None:
+        self.grids = tuple(grids)
+        self.counts = tuple(counts)
+        self.batch_size = batch_size
+        self.seed = seed
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        return steps_per_epoch(self.counts, self.batch_size)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, counted from 0, from the one numbered `start` on."""
+        return self._take(plan_epoch(self.counts, self.batch_size, self.seed, epoch)[start:])
+
+    def in_order(self) -> Iterator[Batch]:
+        """Every sample once, bucket by bucket, unshuffled."""
+        return self._take(plan_in_order(self.counts, self.batch_size))
+
+    @abstractmethod
+    def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]: ...
+
+
+class MemoryBatches(Batches):
+    """Batches of samples that stay on the device; only the order travels there, once an epoch."""
+
+    def __init__(self, buckets: Sequence[Bucket], batch_size: int, seed: int) -> None:
+        super().__init__([b.grid for b in buckets], [len(b) for b in buckets], batch_size, seed)
+        self.buckets = list(buckets)
+
+    def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
+        if not plan:
+            return
+        lengths = [len(batch.places) for batch in plan]
+        order = torch.cat([batch.places for batch in plan]).to(self.buckets[0].labels.device)
+        for planned, places in zip(plan, order.split(lengths), strict=True):
+            bucket = self.buckets[planned.bucket]
+            yield Batch(bucket.images[places], bucket.labels[places])
+
+
+class StreamedBatches(Batches):
+    """Batches read from disk by worker processes, for sets that do not fit in memory.
+
+    Args:
+        examined: the samples and their sizes.
+        placement: the grid of each size.
+        batch_size: samples per batch, at most.
+        seed: of the run.
+        device: where batches go.
+        workers: processes that read and decode; 0 reads in this one.
+    """
+
+    def __init__(
+        self,
+        examined: Examined,
+        placement: Placement,
+        batch_size: int,
+        seed: int,
+        device: torch.device,
+        workers: int = 2,
+    ) -> None:
+        targets = [placement.targets[size] for size in examined.sizes]
+        grids = sorted(set(targets), reverse=True)
+        self._members = [torch.tensor([n for n, t in enumerate(targets) if t == grid]) for grid in grids]
+        super().__init__(grids, [len(members) for members in self._members], batch_size, seed)
+        self._device = device
+        self._labels = examined.source.labels
+        self._order = _Order()
+        # Spawned, not forked: this process has threads, and perhaps a GPU, which a fork does not survive.
+        self._loader = DataLoader(
+            _Reader(examined.source, placement),
+            batch_sampler=self._order,
+            collate_fn=_as_read,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            multiprocessing_context="spawn" if workers else None,
+            pin_memory=device.type == "cuda",
+        )
+
+    def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
+        chosen = [self._members[batch.bucket][batch.places] for batch in plan]
+        self._order.batches = [indices.tolist() for indices in chosen]
+        for indices, images in zip(chosen, self._loader, strict=True):
+            if isinstance(images, BadSample):
+                raise images
+            labels = self._labels[indices]
+            yield Batch(images.to(self._device, non_blocking=True), labels.to(self._device, non_blocking=True))
+
+
+class _Order(Sampler[list[int]]):
+    """The batches of the epoch at hand; changed between epochs, so that workers live on."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Reader(Dataset[torch.Tensor]):
+    """What a worker does: reads samples, brings them to their grid, stacks them."""
+
+    def __init__(self, source: Source, placement: Placement) -> None:
+        self.source = source
+        self.placement = placement
+
+    def __getitems__(self, indices: list[int]) -> torch.Tensor | BadSample:
+        try:
+            return torch.stack([self.placement(self.source.read(index)) for index in indices])
+        except BadSample as error:
+            return error  # raised in the main process: the loader would wrap it in a page of traceback
+
+
+def _as_read(stacked: torch.Tensor | BadSample) -> torch.Tensor | BadSample:
+    return stacked

@@ -1,0 +1,91 @@
+"""Samples in memory: uint8 tensors on the device, one bucket for each grid."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+
+from arrn.data.examining import Examined
+from arrn.data.placement import Placement
+from arrn.signal.grid import Grid
+
+__all__ = ["Bucket", "fits_in_memory", "load_buckets"]
+
+# Of the memory that is free; the rest is for the network and its activations.
+_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The samples of one grid.
+
+    Attributes:
+        images: uint8 of shape (samples, channels, *grid).
+        labels: int64 of shape (samples,).
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of its samples."""
+        return tuple(self.images.shape[2:])
+
+
+def load_buckets(
+    examined: Examined,
+    placement: Placement,
+    device: torch.device,
+    progress: Callable[[int], None] | None = None,
+) -> list[Bucket]:
+    """Decodes every sample, brings it to its grid, and stacks each grid's on `device`.
+
+    Args:
+        examined: the samples and their sizes.
+        placement: the grid of each size.
+        device: where the tensors are to live.
+        progress: told the number of samples read so far.
+
+    Returns:
+        The buckets, largest grid first, samples in the order of the source.
+    """
+    source = examined.source
+    members: defaultdict[Grid, list[int]] = defaultdict(list)
+    for index, size in enumerate(examined.sizes):
+        members[placement.targets[size]].append(index)
+    buckets, done = [], 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for grid in sorted(members, reverse=True):
+            indices = members[grid]
+            images = torch.empty((len(indices), 3, *grid), dtype=torch.uint8)
+            for place, image in enumerate(pool.map(lambda index: placement(source.read(index)), indices)):
+                images[place] = image
+                done += 1
+                if progress is not None:
+                    progress(done)
+            buckets.append(Bucket(images.to(device), source.labels[indices].to(device)))
+    return buckets
+
+
+def fits_in_memory(sizes: Sequence[Grid], placement: Placement, device: torch.device) -> bool:
+    """Whether the samples, on their grids, take a modest share of the device's free memory."""
+    need = sum(3 * torch.Size(placement.targets[size]).numel() for size in sizes)
+    return need <= _SHARE * _free_memory(device)
+
+
+def _free_memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return 2.0**31  # a system that does not tell: two gigabytes are safe almost everywhere

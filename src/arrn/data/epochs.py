@@ -1,0 +1,73 @@
+"""The order of an epoch: which samples form which batch, a function of the seed and the epoch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from arrn.data.seeding import derive_seed
+
+__all__ = ["PlannedBatch", "plan_epoch", "plan_in_order", "steps_per_epoch"]
+
+# A bucket of at least this many full batches leaves out its remainder (other samples each epoch), so
+# that every batch has one shape; smaller ones are split evenly, so that nothing much is left out.
+_MANY = 8
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """The samples of one batch, by their places in the bucket."""
+
+    bucket: int
+    places: torch.Tensor
+
+
+def plan_epoch(counts: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[PlannedBatch]:
+    """Shuffles each bucket, splits it into batches, and shuffles the batches of all buckets.
+
+    Nothing is remembered from one epoch to the next, so a run can go on from any step of any epoch.
+
+    Args:
+        counts: the number of samples in each bucket.
+        batch_size: samples per batch, at most.
+        seed: of the run.
+        epoch: counted from 0.
+
+    >>> [len(batch.places) for batch in plan_epoch([10], batch_size=4, seed=0, epoch=0)]
+    [4, 3, 3]
+    """
+    generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
+    batches: list[PlannedBatch] = []
+    for bucket, count in enumerate(counts):
+        lengths = _batch_lengths(count, batch_size)
+        order = torch.randperm(count, generator=generator)[: sum(lengths)]
+        batches += [PlannedBatch(bucket, places) for places in order.split(lengths)]
+    return [batches[n] for n in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+def plan_in_order(counts: Sequence[int], batch_size: int) -> list[PlannedBatch]:
+    """Every sample once, bucket by bucket, for evaluation.
+
+    >>> [batch.places.tolist() for batch in plan_in_order([3, 1], batch_size=2)]
+    [[0, 1], [2], [0]]
+    """
+    return [
+        PlannedBatch(bucket, places)
+        for bucket, count in enumerate(counts)
+        for places in torch.arange(count).split(batch_size)
+    ]
+
+
+def steps_per_epoch(counts: Sequence[int], batch_size: int) -> int:
+    """How many batches `plan_epoch` makes."""
+    return sum(len(_batch_lengths(count, batch_size)) for count in counts)
+
+
+def _batch_lengths(count: int, batch_size: int) -> list[int]:
+    full = count // batch_size
+    if full >= _MANY:
+        return [batch_size] * full
+    number = -(-count // batch_size)
+    return [count // number + (n < count % number) for n in range(number)]

@@ -1,0 +1,45 @@
+"""Where samples go before they are stacked: images of many sizes, each on the grid it is meant for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from arrn.signal.grid import Grid
+from arrn.signal.kernels import Kernel, kernel
+from arrn.signal.resample import resample
+
+__all__ = ["Placement"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The grid for each size that occurs, and the kernel that takes samples there. Pickles.
+
+    Attributes:
+        targets: from the size of a sample to the grid it goes to.
+        kernel: how it gets there.
+    """
+
+    targets: Mapping[Grid, Grid]
+    kernel: Kernel
+
+    @classmethod
+    def by(cls, rule: Callable[[Grid], Grid], sizes: Iterable[Grid], smoothing: Kernel) -> Placement:
+        """Sends each of `sizes` to ``rule(size)``."""
+        return cls({size: rule(size) for size in set(sizes)}, smoothing)
+
+    @classmethod
+    def unchanged(cls, sizes: Iterable[Grid]) -> Placement:
+        """Leaves samples on their own grids."""
+        return cls.by(lambda size: size, sizes, kernel("perfect"))
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        """A uint8 sample of shape (channels, *size) on its grid, rounded to uint8 again."""
+        target = self.targets[tuple(image.shape[1:])]
+        if tuple(image.shape[1:]) == target:
+            return image
+        moved = resample(image[None].float(), target, self.kernel)[0]
+        return moved.round_().clamp_(0, 255).to(torch.uint8)

@@ -1,0 +1,31 @@
+"""Mean and standard deviation of a training set, per channel."""
+
+from __future__ import annotations
+
+import torch
+
+from arrn.data.batches import Batches
+from arrn.errors import ArrnError
+
+__all__ = ["measure_statistics"]
+
+_ENOUGH = 20_000  # images; more change the third digit at most
+
+
+def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of the samples scaled to [0, 1], over an epoch's first images."""
+    total = square = torch.zeros(())
+    samples = images = 0
+    for batch in batches.epoch(0):
+        pixels = batch.images.movedim(1, 0).flatten(1).float() / 255
+        total = total + pixels.sum(dim=1).double().cpu()
+        square = square + pixels.square().sum(dim=1).double().cpu()
+        samples += pixels.shape[1]
+        images += len(batch.labels)
+        if images >= _ENOUGH:
+            break
+    mean = total / samples
+    std = (square / samples - mean.square()).clamp_min(0).sqrt()
+    if not bool((std > 0).all()):
+        raise ArrnError(f"the training images are constant: standard deviations {std.tolist()} cannot normalise them")
+    return tuple(mean.tolist()), tuple(std.tolist())

@@ -1,0 +1,24 @@
+"""How good a network is, at every resolution, and what it answers."""
+
+from arrn.evaluation.accuracy import Answers, Setting, evaluate
+from arrn.evaluation.intervals import wilson_interval
+from arrn.evaluation.prediction import Prediction, predict
+from arrn.evaluation.report import Report, default_resolutions, make_report, settings_for, write_report
+from arrn.evaluation.resamplers import RESAMPLERS, Resampler, lower
+
+__all__ = [
+    "RESAMPLERS",
+    "Answers",
+    "Prediction",
+    "Report",
+    "Resampler",
+    "Setting",
+    "default_resolutions",
+    "evaluate",
+    "lower",
+    "make_report",
+    "predict",
+    "settings_for",
+    "wilson_interval",
+    "write_report",
+]

@@ -1,0 +1,166 @@
+"""The one accuracy loop: any network, any resolutions, images of any sizes, in one pass over the data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from arrn.data.augmentation import Normalisation
+from arrn.data.batches import Batch, Batches
+from arrn.evaluation.resamplers import Resampler, lower
+from arrn.models.entry import entry_grid, entry_kernel
+from arrn.nn.arrn import ARRN, Policy
+from arrn.signal.grid import Grid
+from arrn.signal.resample import resample
+
+__all__ = ["Answers", "Setting", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to evaluate.
+
+    Attributes:
+        resolution: samples are brought down to it along every axis (never up); None leaves them.
+        adapt: whether an ARRN skips levels; None for other networks.
+        policy: an ARRN's, for sizes between two grids; None for other networks.
+    """
+
+    resolution: int | None = None
+    adapt: bool | None = None
+    policy: Policy | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a network answered in one setting.
+
+    Attributes:
+        setting: which.
+        predictions: the class it gave each sample, int64 of shape (samples,).
+        labels: the right ones.
+        grids: the grid on which each sample entered the network.
+    """
+
+    setting: Setting
+    predictions: torch.Tensor
+    labels: torch.Tensor
+    grids: tuple[Grid, ...]
+
+    @property
+    def correct(self) -> int:
+        """How many are right."""
+        return int((self.predictions == self.labels).sum())
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.labels)
+
+    @property
+    def accuracy(self) -> float:
+        """The share that is right."""
+        return self.correct / self.total
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean over classes of the share that is right, for classes of uneven size."""
+        counts = torch.bincount(self.labels)
+        right = torch.bincount(self.labels[self.predictions == self.labels], minlength=len(counts))
+        return float((right[counts > 0] / counts[counts > 0]).mean())
+
+    def by_grid(self) -> dict[Grid, tuple[int, int]]:
+        """Correct and total for each grid, largest first."""
+        hits: defaultdict[Grid, list[bool]] = defaultdict(list)
+        for grid, hit in zip(self.grids, (self.predictions == self.labels).tolist(), strict=True):
+            hits[grid].append(hit)
+        return {grid: (sum(hits[grid]), len(hits[grid])) for grid in sorted(hits, reverse=True)}
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    batches: Batches,
+    settings: Sequence[Setting],
+    normalisation: Normalisation,
+    resampler: Resampler = "perfect",
+    progress: Callable[[int], None] | None = None,
+) -> list[Answers]:
+    """Answers of `model` to every sample, in every setting; the data are read once.
+
+    Args:
+        model: the network, on the device of the batches; set to evaluation mode.
+        batches: the samples on their own grids, in uint8.
+        settings: what to evaluate.
+        normalisation: from uint8 to what the network sees.
+        resampler: how lower resolutions are made.
+        progress: told the number of samples done so far.
+    """
+    model.eval()
+    # The same evaluation under two names is done once: running every level has no use for a policy.
+    plans = {setting: _without_idle_policy(setting) for setting in settings}
+    predictions: dict[Setting, list[torch.Tensor]] = {plan: [] for plan in plans.values()}
+    grids: dict[Setting, list[Grid]] = {plan: [] for plan in plans.values()}
+    labels: list[torch.Tensor] = []
+    done = 0
+    for group in _groups(batches.in_order(), batches.batch_size):
+        samples = [normalisation(batch.images) for batch in group]
+        labels += [batch.labels.cpu() for batch in group]
+        for plan in predictions:
+            answers, entered = _answer(model, samples, plan, resampler)
+            predictions[plan].append(answers)
+            grids[plan] += entered
+        done += sum(len(batch.labels) for batch in group)
+        if progress is not None:
+            progress(done)
+    right = torch.cat(labels)
+    return [
+        Answers(setting, torch.cat(predictions[plan]).cpu(), right, tuple(grids[plan]))
+        for setting, plan in plans.items()
+    ]
+
+
+def _without_idle_policy(setting: Setting) -> Setting:
+    return Setting(setting.resolution, False, None) if setting.adapt is False else setting
+
+
+def _groups(batches: Iterable[Batch], batch_size: int) -> Iterable[list[Batch]]:
+    """Gathers batches until there is enough for one run: images of rare sizes share it."""
+    group: list[Batch] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(len(b.labels) for b in group) >= batch_size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _answer(
+    model: nn.Module, samples: Sequence[torch.Tensor], setting: Setting, resampler: Resampler
+) -> tuple[torch.Tensor, list[Grid]]:
+    """Predictions for the samples in their order, and the grid on which each entered."""
+    entering: defaultdict[Grid, list[tuple[int, torch.Tensor]]] = defaultdict(list)
+    grids: list[Grid] = []
+    start = 0
+    for x in samples:
+        size = tuple(x.shape[2:])
+        if setting.resolution is not None:
+            size = tuple(min(n, setting.resolution) for n in size)
+            x = lower(x, size, resampler)
+        grid = entry_grid(model, size, setting.policy, adapt=setting.adapt is not False)
+        entering[grid].append((start, resample(x, grid, entry_kernel(model))))
+        grids += [grid] * len(x)
+        start += len(x)
+    answers = torch.empty(start, dtype=torch.int64, device=samples[0].device)
+    for parts in entering.values():
+        stacked = torch.cat([x for _, x in parts])
+        logits = model(stacked, adapt=False) if isinstance(model, ARRN) and setting.adapt is False else model(stacked)
+        chosen = logits.argmax(dim=1)
+        for (first, x), part in zip(parts, chosen.split([len(x) for _, x in parts]), strict=True):
+            answers[first : first + len(x)] = part
+    return answers, grids

@@ -1,0 +1,69 @@
+"""Answers for a handful of images of any and different sizes."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from arrn.data.augmentation import Normalisation
+from arrn.models.entry import entry_grid, entry_kernel
+from arrn.nn.arrn import Policy
+from arrn.signal.grid import Grid
+from arrn.signal.resample import resample
+
+__all__ = ["Prediction", "predict"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the network says of one image.
+
+    Attributes:
+        label: the number of the class.
+        probability: that it gives that class.
+        grid: on which the image entered the network.
+        seconds: that it took, as a share of the images it ran with.
+    """
+
+    label: int
+    probability: float
+    grid: Grid
+    seconds: float
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module, images: Sequence[torch.Tensor], normalisation: Normalisation, policy: Policy | None = None
+) -> list[Prediction]:
+    """Runs images together that enter the network on the same grid.
+
+    Args:
+        model: the network; set to evaluation mode.
+        images: uint8, each of shape (channels, *size), on any device.
+        normalisation: from uint8 to what the network sees, on the network's device.
+        policy: an ARRN's, for sizes between two grids; by default its own.
+
+    Returns:
+        One prediction for each image, in their order.
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    entering: defaultdict[Grid, list[int]] = defaultdict(list)
+    for place, image in enumerate(images):
+        entering[entry_grid(model, tuple(image.shape[1:]), policy)].append(place)
+    found: dict[int, Prediction] = {}
+    for grid, places in entering.items():
+        began = time.perf_counter()
+        moved = [
+            resample(normalisation(images[place][None].to(device)), grid, entry_kernel(model)) for place in places
+        ]
+        chances = model(torch.cat(moved)).float().softmax(dim=1).cpu()
+        each = (time.perf_counter() - began) / len(places)
+        for place, row in zip(places, chances, strict=True):
+            found[place] = Prediction(int(row.argmax()), float(row.max()), grid, each)
+    return [found[place] for place in range(len(images))]

@@ -1,0 +1,109 @@
+"""An evaluation as data: what goes into its JSON file, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arrn.errors import ArrnError
+from arrn.evaluation.accuracy import Answers, Setting
+from arrn.evaluation.intervals import wilson_interval
+from arrn.evaluation.resamplers import Resampler
+from arrn.models.fixed import ResampledNetwork
+from arrn.nn.arrn import ARRN, Policy
+from arrn.provenance import provenance
+from arrn.saving import write_atomically
+from arrn.signal.grid import format_grid
+
+__all__ = ["Report", "default_resolutions", "make_report", "settings_for", "write_report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The document that `arrn evaluate --json` writes.
+
+    Attributes:
+        model: its name.
+        dataset: its name.
+        results: one dictionary for each setting: resolution (None: as the samples come), adapt, policy,
+            accuracy, correct, total, interval (Wilson, 95%), balanced_accuracy, levels.
+        facts: everything else that describes the evaluation: split, resampler, provenance.
+    """
+
+    model: str
+    dataset: str
+    results: Sequence[Mapping[str, Any]]
+    facts: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """The report as JSON holds it."""
+        return {"model": self.model, "dataset": self.dataset, "results": list(self.results), **self.facts}
+
+
+def settings_for(
+    model: object,
+    resolutions: Iterable[int | None],
+    policies: Sequence[Policy] = ("exact", "cheap"),
+    adapt: Sequence[bool] = (True, False),
+) -> list[Setting]:
+    """Every setting: resolutions, and for an ARRN every policy with and without adaptation."""
+    if not isinstance(model, ARRN):
+        return [Setting(resolution) for resolution in resolutions]
+    return [Setting(r, skip, policy) for r in resolutions for skip in adapt for policy in policies]
+
+
+def default_resolutions(model: object, size: int) -> tuple[int, ...]:
+    """Down from the samples' own size in eighths to a half, then over 3/8, 1/4, 3/16 and 1/8, and the model's sizes.
+
+    >>> default_resolutions(None, 32)
+    (32, 28, 24, 20, 16, 12, 8, 6, 4)
+    """
+    sixteenths = (16, 14, 12, 10, 8, 6, 4, 3, 2)
+    found = {max(1, size * n // 16) for n in sixteenths}
+    if isinstance(model, ARRN | ResampledNetwork):
+        found |= {max(grid) for grid in model.grids if max(grid) <= size}
+    return tuple(sorted(found, reverse=True))
+
+
+def make_report(model: str, dataset: str, split: str, answers: Sequence[Answers], resampler: Resampler) -> Report:
+    """Counts, shares and intervals of every setting, with where they came from.
+
+    For an ARRN, `agreement` is the share of samples on which skipping levels and running them all give
+    the same class (where both were evaluated).
+    """
+    full = {a.setting.resolution: a for a in answers if a.setting.adapt is False}
+    results = [_result(a, full.get(a.setting.resolution)) for a in answers]
+    return Report(model, dataset, results, {"split": split, "resampler": resampler, "provenance": provenance()})
+
+
+def _result(answers: Answers, full: Answers | None) -> dict[str, Any]:
+    setting = answers.setting
+    result: dict[str, Any] = {
+        "resolution": setting.resolution,
+        "adapt": setting.adapt,
+        "policy": setting.policy,
+        "accuracy": answers.accuracy,
+        "correct": answers.correct,
+        "total": answers.total,
+        "interval": list(wilson_interval(answers.correct, answers.total)),
+        "balanced_accuracy": answers.balanced_accuracy,
+        "levels": [
+            {"grid": format_grid(grid), "correct": correct, "total": total}
+            for grid, (correct, total) in answers.by_grid().items()
+        ],
+    }
+    if setting.adapt and full is not None:
+        result["agreement"] = float((answers.predictions == full.predictions).double().mean())
+    return result
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Writes the JSON file, whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (json.dumps(report.document(), indent=2) + "\n").encode())
+    except OSError as error:
+        raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error

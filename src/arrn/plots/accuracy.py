@@ -1,0 +1,67 @@
+"""Accuracy over resolution, one line for each way of running each network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from arrn.plots.style import COLOURS, LINE_STYLES, save_figure, styled
+
+__all__ = ["accuracy_lines", "plot_accuracy"]
+
+_MARKERS = "osD^vP*X"
+
+
+def accuracy_lines(name: str, results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """The results of one network, sorted into lines by name; running every level is one line whatever the policy."""
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        if result["resolution"] is None:
+            continue
+        if result["adapt"] is None:
+            label = name
+        elif result["adapt"]:
+            label = f"{name}, adapted ({result['policy']})"
+        else:
+            label = f"{name}, all levels"
+        points = lines.setdefault(label, [])
+        if all(point["resolution"] != result["resolution"] for point in points):
+            points.append(result)
+    return {label: sorted(points, key=lambda point: point["resolution"]) for label, points in lines.items()}
+
+
+def plot_accuracy(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "") -> Path:
+    """Draws lines of accuracy against resolution (on a logarithmic axis) with their 95% intervals."""
+    with styled():
+        figure = matplotlib.figure.Figure(figsize=(7.2, 4.6))
+        axes = figure.subplots()
+        for n, (label, points) in enumerate(lines.items()):
+            x = [point["resolution"] for point in points]
+            y = [100 * point["accuracy"] for point in points]
+            colour = COLOURS[n % len(COLOURS)]
+            axes.plot(
+                x,
+                y,
+                LINE_STYLES[n % len(LINE_STYLES)],
+                color=colour,
+                marker=_MARKERS[n % len(_MARKERS)],
+                markersize=5,
+                label=label,
+            )
+            bounds = [[100 * point["interval"][side] for point in points] for side in (0, 1)]
+            axes.fill_between(x, *bounds, color=colour, alpha=0.15, linewidth=0)
+        axes.set_xscale("log", base=2)
+        sizes = sorted({point["resolution"] for points in lines.values() for point in points})
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("resolution (samples along each axis)")
+        axes.set_ylabel("accuracy (%), with 95% intervals")
+        axes.set_title(title)
+        # Below the axes: no line is ever behind it.
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1 if len(lines) < 3 else 2)
+        return save_figure(figure, path)

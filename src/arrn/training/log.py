@@ -1,0 +1,76 @@
+"""`log.jsonl`: one line of JSON for each epoch, and TensorBoard beside it where it is installed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from arrn.errors import ArrnError, RunError
+from arrn.saving import write_atomically
+
+__all__ = ["Log", "read_log"]
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The entries of a log; a last line that was cut off by a crash is left out."""
+    entries: list[dict[str, Any]] = []
+    if not path.exists():
+        return entries
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
+            break
+        entries.append(entry)
+    return entries
+
+
+class Log:
+    """Appends to the log; entries after the epoch that a run resumes from are taken back.
+
+    Args:
+        path: of `log.jsonl`.
+        epochs: how many epochs are done; later entries are removed, since they will be written again.
+        tensorboard: a folder for TensorBoard's files, or None.
+    """
+
+    def __init__(self, path: Path, epochs: int = 0, tensorboard: Path | None = None) -> None:
+        self.path = path
+        kept = [entry for entry in read_log(path) if entry["epoch"] <= epochs]
+        try:
+            write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+        self._board = None
+        if tensorboard is not None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise ArrnError("--tensorboard needs tensorboard: pip install 'arrn[tensorboard]'") from None
+            self._board = SummaryWriter(str(tensorboard), purge_step=epochs + 1)  # type: ignore[no-untyped-call]
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Adds an entry; it has at least "epoch"."""
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(dict(entry)) + "\n")
+        except OSError as error:
+            raise RunError(f"cannot write {self.path}: {error.strerror or error}") from error
+        if self._board is not None:
+            for name, value in entry.items():
+                if name != "epoch" and isinstance(value, int | float):
+                    self._board.add_scalar(name, value, entry["epoch"])  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._board is not None:
+            self._board.close()  # type: ignore[no-untyped-call]

@@ -1,0 +1,140 @@
+"""The training loop: epochs and steps, checkpoints, the log, and stopping when asked."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import nn
+
+from arrn.data.batches import Batches
+from arrn.errors import ArrnError, RunError
+from arrn.training.checkpoints import Checkpoint, Checkpoints
+from arrn.training.interruption import StopRequest
+from arrn.training.log import Log
+from arrn.training.state import restore_state, state_tensors
+from arrn.training.step import TrainingStep
+
+__all__ = ["Watcher", "resume_from", "train"]
+
+_SECONDS_BETWEEN_LOOKS = 0.5  # each look waits for the device, so looks are rare
+
+
+class Watcher(Protocol):
+    """Whoever shows the progress of a run."""
+
+    def epoch_begins(self, epoch: int, epochs: int, steps: int, first: int) -> None:
+        """Epoch `epoch` (from 1) of `epochs` begins, at step `first` of its `steps`."""
+
+    def step_done(self, step: int, loss: float, accuracy: float, images_per_second: float) -> None:
+        """Now and then: `step` steps of the epoch are done."""
+
+    def epoch_ends(self, entry: Mapping[str, Any]) -> None:
+        """An epoch is done; `entry` is what the log says of it."""
+
+
+def resume_from(step: TrainingStep, checkpoint: Checkpoint) -> None:
+    """Puts a step where the checkpoint was."""
+    restore_state(step, checkpoint.tensors)
+    totals = checkpoint.facts.get("totals", (0.0, 0, 0))
+    if not isinstance(totals, list | tuple) or len(totals) != 3 or not all(isinstance(t, int | float) for t in totals):
+        raise ArrnError(f"{checkpoint.file_name} does not tell how far its epoch was: totals are {totals!r}")
+    step.reset(float(totals[0]), int(totals[1]), int(totals[2]))
+
+
+def train(
+    step: TrainingStep,
+    batches: Batches,
+    epochs: int,
+    checkpoints: Checkpoints,
+    log: Log,
+    stop: StopRequest,
+    start: Checkpoint | None = None,
+    checkpoint_every: float = 1.0,
+    validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+    watcher: Watcher | None = None,
+) -> None:
+    """Trains to the end, or until asked to stop.
+
+    Args:
+        step: the network and its optimiser, at `start`.
+        batches: the training set.
+        epochs: of the whole run.
+        checkpoints: where the state is kept.
+        log: gets an entry for each epoch.
+        stop: looked at after each step.
+        start: where to go on from; the beginning by default.
+        checkpoint_every: epochs between checkpoints; a part of one is possible.
+        validate: called after each epoch; its numbers go into the log.
+        watcher: told of the progress.
+
+    Raises:
+        RunError: when asked to stop (a checkpoint is written first), when the loss is no longer a
+            number, or when a checkpoint cannot be written.
+    """
+    per_epoch = len(batches)
+    interval = max(1, round(checkpoint_every * per_epoch))
+    done = 0 if start is None else start.epoch * per_epoch + start.step
+    step.model.train()
+    for epoch in range(done // per_epoch, epochs):
+        first = done % per_epoch
+        if first == 0:
+            step.reset()
+        if watcher is not None:
+            watcher.epoch_begins(epoch + 1, epochs, per_epoch, first)
+        began, seen_before, looked = time.monotonic(), step.totals[2], time.monotonic()
+        for batch in batches.epoch(epoch, first):
+            step(batch, done)
+            done += 1
+            if watcher is not None and time.monotonic() - looked > _SECONDS_BETWEEN_LOOKS:
+                loss, correct, seen = step.totals
+                looked = time.monotonic()
+                rate = (seen - seen_before) / (looked - began)
+                watcher.step_done(done - epoch * per_epoch, loss / seen, correct / seen, rate)
+            inside = done % per_epoch != 0
+            if inside and (stop.signal or done % interval == 0):
+                _check_loss(step, epoch)
+                _write(checkpoints, step, epoch, done % per_epoch)
+                _stop_if_asked(stop, f"epoch {epoch + 1}, step {done % per_epoch} of {per_epoch}")
+        loss, correct, seen = step.totals
+        seconds = time.monotonic() - began
+        _check_loss(step, epoch)
+        entry: dict[str, Any] = {
+            "epoch": epoch + 1,
+            "loss": loss / seen,
+            "accuracy": correct / seen,
+            "learning_rate": step.optimizer.param_groups[0]["lr"],
+            "seconds": round(seconds, 3),
+            "images_per_second": round((seen - seen_before) / seconds, 1),
+        }
+        if validate is not None:
+            entry |= validate(step.model)
+            step.model.train()
+        log.write(entry)
+        if watcher is not None:
+            watcher.epoch_ends(entry)
+        if epoch + 1 == epochs or stop.signal or done % interval == 0:
+            step.reset()
+            _write(checkpoints, step, epoch + 1, 0)
+        if epoch + 1 < epochs:
+            _stop_if_asked(stop, f"the end of epoch {epoch + 1}")
+
+
+def _check_loss(step: TrainingStep, epoch: int) -> None:
+    loss = step.totals[0]
+    if not math.isfinite(loss):
+        raise RunError(
+            f"the loss became {loss} in epoch {epoch + 1}: a lower learning rate may help; the checkpoints "
+            "written before it are kept"
+        )
+
+
+def _write(checkpoints: Checkpoints, step: TrainingStep, epoch: int, inside: int) -> None:
+    checkpoints.write(Checkpoint(epoch, inside, state_tensors(step), {"totals": step.totals}))
+
+
+def _stop_if_asked(stop: StopRequest, where: str) -> None:
+    if stop.signal:
+        raise RunError(f"stopped by {stop.signal} at {where}; a checkpoint is written: go on with --resume")

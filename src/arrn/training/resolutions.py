@@ -1,0 +1,51 @@
+"""Random-resolution training: every batch is shared out over several lower resolutions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from arrn.models.entry import entry_grid, entry_kernel
+from arrn.signal.grid import Grid
+from arrn.signal.resample import resample
+
+__all__ = ["share_out"]
+
+
+def share_out(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, resolutions: Sequence[int]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Lowers equal shares of a batch to each of `resolutions`, by the perfect kernel, as evaluation does.
+
+    Shares that enter the network on the same grid are brought there and stacked, so that the batch
+    norms of a fixed-resolution network see all resolutions at once, as they will in use. A
+    switchable network gets one batch for each of its sizes.
+
+    Args:
+        model: the network that is trained.
+        images: normalised, shape (batch, channels, *grid).
+        labels: shape (batch,).
+        resolutions: none above the grid; those above are left as they are.
+
+    Returns:
+        Images and labels, for each grid.
+    """
+    entering: defaultdict[Grid, list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
+    size = tuple(images.shape[2:])
+    kernel = entry_kernel(model)
+    # Batches come shuffled, so shares in the order of the batch are random ones.
+    shares = zip(
+        resolutions, images.tensor_split(len(resolutions)), labels.tensor_split(len(resolutions)), strict=True
+    )
+    for resolution, share, share_labels in shares:
+        if len(share) == 0:
+            continue
+        low = tuple(min(resolution, n) for n in size)
+        grid = entry_grid(model, low)
+        entering[grid].append((resample(resample(share, low), grid, kernel), share_labels))
+    return [
+        (torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in entering.values()
+    ]

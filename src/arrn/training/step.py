@@ -1,0 +1,109 @@
+"""One training step: augmentation, forward, loss, backward, optimiser, all on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from arrn.data.augmentation import Augmentation
+from arrn.data.batches import Batch
+from arrn.data.seeding import derive_seed
+from arrn.errors import ArrnError
+from arrn.training.optimisation import learning_rate, make_optimizer
+from arrn.training.recipe import Recipe
+from arrn.training.resolutions import share_out
+
+__all__ = ["TrainingStep", "autocast_for", "memory_format_for"]
+
+
+def autocast_for(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """What the forward pass runs in: bfloat16 autocast, or nothing."""
+    if recipe.precision == "auto":
+        wanted = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    else:
+        wanted = recipe.precision == "bfloat16"
+    if not wanted:
+        return nullcontext
+    if device.type == "mps":
+        raise ArrnError("precision = 'bfloat16' is for cpu and cuda; on mps use 'float32'")
+    return lambda: torch.autocast(device.type, torch.bfloat16)
+
+
+def memory_format_for(ndim: int) -> torch.memory_format:
+    """The memory order that convolutions over `ndim` axes are fastest in."""
+    return {2: torch.channels_last, 3: torch.channels_last_3d}.get(ndim, torch.contiguous_format)
+
+
+class TrainingStep:
+    """Takes a network from one step to the next, and keeps count without waiting for the device.
+
+    Everything random in a step (augmentation, dropout) is drawn from a seed made of the run's seed and
+    the step's number, so a run goes on from a checkpoint exactly as it would have without one.
+
+    Args:
+        model: the network, on its device.
+        augmentation: from uint8 to what the network sees.
+        recipe: optimiser, schedule, precision, resolutions.
+        steps: of the whole run, for the schedule.
+        seed: of the run.
+        compiled: whether to run the network through `torch.compile`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        augmentation: Augmentation,
+        recipe: Recipe,
+        steps: int,
+        seed: int,
+        compiled: bool = False,
+    ) -> None:
+        device = next(model.parameters()).device
+        self.model = model
+        self.optimizer = make_optimizer(recipe, model.parameters())
+        self._augmentation = augmentation.to(device)
+        self._recipe = recipe
+        self._steps = steps
+        self._seed = seed
+        self._autocast = autocast_for(recipe, device)
+        self._network: Callable[[torch.Tensor], torch.Tensor] = (
+            torch.compile(model, dynamic=False) if compiled else model
+        )
+        self._loss = torch.zeros((), device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._seen = 0
+
+    def __call__(self, batch: Batch, number: int) -> None:
+        """Takes step `number` of the run, counted from 0."""
+        torch.manual_seed(derive_seed(self._seed, "step", number))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self._recipe, number, self._steps)
+        images = self._augmentation(batch.images)
+        parts = [(images, batch.labels)]
+        if self._recipe.resolutions:
+            parts = share_out(self.model, images, batch.labels, self._recipe.resolutions)
+        self.optimizer.zero_grad(set_to_none=True)
+        for x, labels in parts:
+            with self._autocast():
+                logits = self._network(x)
+            # In float32, and as a share of the whole batch, so that several parts make one step.
+            loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+            (loss / len(batch.labels)).backward()
+            self._loss += loss.detach()
+            self._correct += (logits.argmax(dim=1) == labels).sum()
+        self.optimizer.step()
+        self._seen += len(batch.labels)
+
+    @property
+    def totals(self) -> tuple[float, int, int]:
+        """Summed loss, correct answers and samples since the last `reset`; waits for the device."""
+        return float(self._loss), int(self._correct), self._seen
+
+    def reset(self, loss: float = 0.0, correct: int = 0, seen: int = 0) -> None:
+        """Starts counting again, or goes on counting from where a checkpoint was."""
+        self._loss.fill_(loss)
+        self._correct.fill_(correct)
+        self._seen = seen
