@@ -15,7 +15,7 @@ import torch
 
 from arrn.data.decoding import decode, header_size
 from arrn.data.extras import needs
-from arrn.data.parquet_schema import Columns, read_columns
+from arrn.data.parquet_schema import read_columns
 from arrn.data.source import BadSample, Source
 from arrn.errors import ArrnError
 
@@ -52,7 +52,12 @@ class ParquetImages(Source):
         labels = torch.cat([part.labels for part in parts])
         if not len(labels):
             raise ArrnError(f"{self.files[0]} holds no rows")
-        names = tuple(class_names) if class_names is not None else _class_names(self.files, parts, labels)
+        given = None if class_names is None else tuple(class_names)
+        for file, part in zip(self.files, parts, strict=True):
+            given = given or part.class_names
+            if part.class_names not in (None, given):
+                raise ArrnError(f"{file} names its classes otherwise than the files before it: are they of one set?")
+        names = given or _numbered_classes(labels, self.files[0])
         super().__init__(name or self.files[0].absolute().parent.name, split, names, labels)
         self._image_columns = tuple(part.image_column for part in parts)
         # Row groups in order: the file, the group's number there, its first row there and in all.
@@ -133,10 +138,8 @@ def _read_group(file: Path, group: int, column: str) -> Any:
         raise ArrnError(f"{file} is corrupt in row group {group}: {str(error).splitlines()[0]}") from None
 
 
-def _class_names(files: tuple[Path, ...], parts: list[Columns], labels: torch.Tensor) -> tuple[str, ...]:
-    for file, part in zip(files, parts, strict=True):
-        if part.class_names != parts[0].class_names:
-            raise ArrnError(f"{file} names its classes otherwise than {files[0]} does: are they of one set?")
-    if parts[0].class_names is not None:
-        return parts[0].class_names
-    return tuple(str(label) for label in range(int(labels.max()) + 1))
+def _numbered_classes(labels: torch.Tensor, file: Path) -> tuple[str, ...]:
+    largest = int(labels.max())
+    if not 0 <= largest < len(labels):  # some class would have no samples, so these are no numbers of classes
+        raise ArrnError(f"{file}: its {len(labels)} labels go up to {largest}, classes are numbered from 0 on")
+    return tuple(map(str, range(largest + 1)))

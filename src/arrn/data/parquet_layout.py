@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from arrn.data.splits import SPLIT_NAMES
 from arrn.errors import ArrnError
 
 __all__ = ["find_parquet"]
 
-# The names of each split, the best first.
-SPLITS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
 SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.parquet")
 
 
@@ -20,7 +19,7 @@ def find_parquet(root: Path, split: str) -> list[list[Path]]:
     Looks for ROOT/train-*.parquet, ROOT/train.parquet, the same in ROOT/data, and ROOT/train/*.parquet.
     """
     found = []
-    for name in SPLITS[split]:
+    for name in SPLIT_NAMES[split]:
         for folder, pattern in ((root, f"{name}[-.]*"), (root / "data", f"{name}[-.]*"), (root / name, "*")):
             files = sorted(path for path in folder.glob(pattern) if path.suffix == ".parquet")
             if files:

@@ -57,7 +57,7 @@ def read_columns(file: Path) -> Columns:
         raise ArrnError(f"{file} is truncated or not a parquet file: {reason}") from None
     names = features.get(label, {}).get("names")
     known = tuple(map(str, names)) if isinstance(names, list) and names else None
-    numbers = torch.from_numpy(labels.cast(pa.int64()).fill_null(-1).to_numpy().copy())
+    numbers = torch.from_numpy(labels.cast(pa.int64(), safe=False).fill_null(-1).to_numpy().copy())
     return Columns(image, numbers, known, rows)
 
 
