@@ -9,8 +9,11 @@ import typer
 from arrn import __version__
 from arrn.cli.console import console
 from arrn.cli.demo import demo
+from arrn.cli.evaluate import evaluate
 from arrn.cli.kernels import kernels
 from arrn.cli.models import models
+from arrn.cli.predict import predict
+from arrn.cli.train import train
 
 __all__ = ["app"]
 
@@ -32,6 +35,5 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-app.command()(demo)
-app.command()(kernels)
-app.command()(models)
+for _command in (demo, train, evaluate, predict, models, kernels):
+    app.command()(_command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -69,5 +70,7 @@ class Augmentation(nn.Module):
             inside = inside & ((places >= 0) & (places < length)).view(shape)
             index.append(places.clamp(0, length - 1).view(shape))
         # Indexed by tensors on both sides, the channels move last: memory in channels-last order for free.
-        shown = images[index[0], :, *index[1:]].movedim(-1, 1)
-        return self.normalisation(shown) * inside.unsqueeze(1)
+        everywhere: tuple[Any, ...] = (index[0], slice(None), *index[1:])
+        shown = images[everywhere].movedim(-1, 1)
+        cropped: torch.Tensor = self.normalisation(shown) * inside.unsqueeze(1)
+        return cropped

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -71,7 +72,7 @@ class MemoryBatches(Batches):
             return
         lengths = [len(batch.places) for batch in plan]
         order = torch.cat([batch.places for batch in plan]).to(self.buckets[0].labels.device)
-        for planned, places in zip(plan, order.split(lengths), strict=True):
+        for planned, places in zip(plan, torch.split(order, lengths), strict=True):
             bucket = self.buckets[planned.bucket]
             yield Batch(bucket.images[places], bucket.labels[places])
 
@@ -152,5 +153,5 @@ class _Reader(Dataset[torch.Tensor]):
             return error  # raised in the main process: the loader would wrap it in a page of traceback
 
 
-def _as_read(stacked: torch.Tensor | BadSample) -> torch.Tensor | BadSample:
+def _as_read(stacked: Any) -> Any:
     return stacked

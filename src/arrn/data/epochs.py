@@ -43,7 +43,7 @@ def plan_epoch(counts: Sequence[int], batch_size: int, seed: int, epoch: int) ->
     for bucket, count in enumerate(counts):
         lengths = _batch_lengths(count, batch_size)
         order = torch.randperm(count, generator=generator)[: sum(lengths)]
-        batches += [PlannedBatch(bucket, places) for places in order.split(lengths)]
+        batches += [PlannedBatch(bucket, places) for places in torch.split(order, lengths)]
     return [batches[n] for n in torch.randperm(len(batches), generator=generator).tolist()]
 
 
@@ -56,7 +56,7 @@ def plan_in_order(counts: Sequence[int], batch_size: int) -> list[PlannedBatch]:
     return [
         PlannedBatch(bucket, places)
         for bucket, count in enumerate(counts)
-        for places in torch.arange(count).split(batch_size)
+        for places in torch.split(torch.arange(count), batch_size)
     ]
 
 

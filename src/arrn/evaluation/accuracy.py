@@ -161,6 +161,6 @@ def _answer(
         stacked = torch.cat([x for _, x in parts])
         logits = model(stacked, adapt=False) if isinstance(model, ARRN) and setting.adapt is False else model(stacked)
         chosen = logits.argmax(dim=1)
-        for (first, x), part in zip(parts, chosen.split([len(x) for _, x in parts]), strict=True):
+        for (first, x), part in zip(parts, torch.split(chosen, [len(x) for _, x in parts]), strict=True):
             answers[first : first + len(x)] = part
     return answers, grids

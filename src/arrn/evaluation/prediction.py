@@ -59,9 +59,7 @@ def predict(
     found: dict[int, Prediction] = {}
     for grid, places in entering.items():
         began = time.perf_counter()
-        moved = [
-            resample(normalisation(images[place][None].to(device)), grid, entry_kernel(model)) for place in places
-        ]
+        moved = [resample(normalisation(images[place][None].to(device)), grid, entry_kernel(model)) for place in places]
         chances = model(torch.cat(moved)).float().softmax(dim=1).cpu()
         each = (time.perf_counter() - began) / len(places)
         for place, row in zip(places, chances, strict=True):

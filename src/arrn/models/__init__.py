@@ -4,10 +4,11 @@ from functools import partial
 
 from arrn.models.baselines import BASELINES, torchvision_network
 from arrn.models.designs import DESIGNS, Design, design_builder
+from arrn.models.entry import entry_grid, entry_kernel
 from arrn.models.fixed import FixedResolution, fixed_builder
 from arrn.models.fourier import FourierClassifier, SpectralConv2d, build_fourier_operator
 from arrn.models.generic import build_arrn
-from arrn.models.registry import create_model, list_models, register
+from arrn.models.registry import create_model, list_models, model_options, register
 from arrn.models.rivals import (
     SwitchableBatchNorm2d,
     SwitchableNetwork,
@@ -27,7 +28,10 @@ __all__ = [
     "SwitchableNetwork",
     "build_arrn",
     "create_model",
+    "entry_grid",
+    "entry_kernel",
     "list_models",
+    "model_options",
     "register",
     "summarise",
 ]

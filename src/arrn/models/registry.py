@@ -12,7 +12,7 @@ from torch import nn
 from arrn.errors import ArrnError, unknown_name
 from arrn.signal.kernels import Kernel, kernel_options
 
-__all__ = ["create_model", "list_models", "register"]
+__all__ = ["create_model", "list_models", "model_options", "register"]
 
 Builder = Callable[..., nn.Module]
 
@@ -29,6 +29,17 @@ def register(name: str, builder: Builder) -> None:
 def list_models() -> list[str]:
     """The names that `create_model` takes."""
     return sorted(_builders)
+
+
+def model_options(name: str) -> dict[str, Any]:
+    """The options of a model, and their defaults.
+
+    >>> model_options("arrn_small")["dropout"]
+    0.6
+    """
+    if name not in _builders:
+        raise unknown_name("model", name, _builders)
+    return {option: p.default for option, p in inspect.signature(_builders[name]).parameters.items()}
 
 
 def create_model(name: str, **options: Any) -> nn.Module:

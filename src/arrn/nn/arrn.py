@@ -20,7 +20,7 @@ from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, format_sizes, level_at_least, level_at_most
 from arrn.signal.resample import resample_by_matrices
 
-__all__ = ["ARRN", "Policy"]
+__all__ = ["ARRN", "Policy", "as_policy"]
 
 Policy: TypeAlias = Literal["exact", "cheap"]
 
@@ -96,7 +96,7 @@ class ARRN(LaplacianChain):
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        self._policy = _as_policy(policy)
+        self._policy = as_policy(policy)
         note_option(self, "policy", self._policy)
 
     @property
@@ -117,7 +117,7 @@ class ARRN(LaplacianChain):
     def level(self, size: Size, policy: Policy | None = None) -> int:
         """The level at which an input of `size` enters; ``sizes[level]`` is its grid."""
         grid = as_grid(size, self.ndim)
-        chosen = self.policy if policy is None else _as_policy(policy)
+        chosen = self.policy if policy is None else as_policy(policy)
         return level_at_least(self.grids, grid) if chosen == "exact" else level_at_most(self.grids, grid)
 
     def forward(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> torch.Tensor:
@@ -227,7 +227,8 @@ class ARRN(LaplacianChain):
         return "\n".join(lines)
 
 
-def _as_policy(policy: str) -> Policy:
+def as_policy(policy: str) -> Policy:
+    """The policy of that name; refuses others."""
     if policy == "exact":
         return "exact"
     if policy == "cheap":

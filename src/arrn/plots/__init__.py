@@ -4,4 +4,4 @@ from arrn.plots.accuracy import accuracy_lines, plot_accuracy
 from arrn.plots.kernel_quality import plot_kernel_quality
 from arrn.plots.pyramid import plot_pyramid
 
-__all__ = ["plot_kernel_quality", "plot_pyramid"]
+__all__ = ["accuracy_lines", "plot_accuracy", "plot_kernel_quality", "plot_pyramid"]

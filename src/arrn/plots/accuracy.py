@@ -52,8 +52,8 @@ def plot_accuracy(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], 
                 markersize=5,
                 label=label,
             )
-            bounds = [[100 * point["interval"][side] for point in points] for side in (0, 1)]
-            axes.fill_between(x, *bounds, color=colour, alpha=0.15, linewidth=0)
+            lower, upper = ([100 * point["interval"][side] for point in points] for side in (0, 1))
+            axes.fill_between(x, lower, upper, color=colour, alpha=0.15, linewidth=0)
         axes.set_xscale("log", base=2)
         sizes = sorted({point["resolution"] for points in lines.values() for point in points})
         axes.set_xticks(sizes, [str(size) for size in sizes])

@@ -5,11 +5,13 @@ from arrn.training.interruption import StopRequest, stop_on_signals
 from arrn.training.log import Log, read_log
 from arrn.training.loop import Watcher, resume_from, train
 from arrn.training.optimisation import learning_rate, make_optimizer
-from arrn.training.recipe import PAPER_CIFAR, Recipe, read_recipe
+from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe
 from arrn.training.step import TrainingStep
 
 __all__ = [
     "PAPER_CIFAR",
+    "PAPER_LARGER_IMAGES",
+    "RECIPES",
     "Checkpoint",
     "Checkpoints",
     "Log",

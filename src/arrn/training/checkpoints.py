@@ -119,7 +119,7 @@ def _position(name: re.Match[str]) -> tuple[int, int]:
 
 def _read(path: Path) -> Checkpoint:
     try:
-        with safetensors.safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safetensors.safe_open(path, framework="pt") as file:
             facts = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
         if facts.get("format") != "arrn checkpoint":
@@ -147,5 +147,5 @@ def _checksum(tensors: Mapping[str, torch.Tensor]) -> str:
     value = 0
     for name in sorted(tensors):
         value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy(), value)
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
     return f"{value:08x}"

@@ -52,7 +52,7 @@ class Log:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 raise ArrnError("--tensorboard needs tensorboard: pip install 'arrn[tensorboard]'") from None
-            self._board = SummaryWriter(str(tensorboard), purge_step=epochs + 1)  # type: ignore[no-untyped-call]
+            self._board = SummaryWriter(str(tensorboard), purge_step=epochs + 1)
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Adds an entry; it has at least "epoch"."""
@@ -64,7 +64,7 @@ class Log:
         if self._board is not None:
             for name, value in entry.items():
                 if name != "epoch" and isinstance(value, int | float):
-                    self._board.add_scalar(name, value, entry["epoch"])  # type: ignore[no-untyped-call]
+                    self._board.add_scalar(name, value, entry["epoch"])
 
     def __enter__(self) -> Log:
         return self
@@ -73,4 +73,4 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._board is not None:
-            self._board.close()  # type: ignore[no-untyped-call]
+            self._board.close()

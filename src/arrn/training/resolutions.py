@@ -37,15 +37,11 @@ def share_out(
     size = tuple(images.shape[2:])
     kernel = entry_kernel(model)
     # Batches come shuffled, so shares in the order of the batch are random ones.
-    shares = zip(
-        resolutions, images.tensor_split(len(resolutions)), labels.tensor_split(len(resolutions)), strict=True
-    )
+    shares = zip(resolutions, images.tensor_split(len(resolutions)), labels.tensor_split(len(resolutions)), strict=True)
     for resolution, share, share_labels in shares:
         if len(share) == 0:
             continue
         low = tuple(min(resolution, n) for n in size)
         grid = entry_grid(model, low)
         entering[grid].append((resample(resample(share, low), grid, kernel), share_labels))
-    return [
-        (torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in entering.values()
-    ]
+    return [(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in entering.values()]

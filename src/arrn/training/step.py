@@ -91,7 +91,7 @@ class TrainingStep:
                 logits = self._network(x)
             # In float32, and as a share of the whole batch, so that several parts make one step.
             loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
-            (loss / len(batch.labels)).backward()
+            torch.autograd.backward(loss / len(batch.labels))
             self._loss += loss.detach()
             self._correct += (logits.argmax(dim=1) == labels).sum()
         self.optimizer.step()

@@ -1,0 +1,131 @@
+"""`arrn evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+from rich.table import Table
+
+from arrn.cli.console import console
+from arrn.cli.values import whole_numbers
+from arrn.errors import ArrnError
+
+__all__ = ["accuracy_table", "evaluate"]
+
+
+def evaluate(
+    folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
+    resolutions: Annotated[
+        str | None, typer.Option(help="Such as 32,16,8 [default: from the images' own size down to an eighth].")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="exact or cheap [default: both].")] = None,
+    adapt: Annotated[
+        bool | None, typer.Option("--adapt/--no-adapt", help="Skip levels, or run all [default: both].")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Another data set than the run's.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
+    split: Annotated[str, typer.Option(help="test, validation (what --holdout kept) or train.")] = "test",
+    resampler: Annotated[
+        str | None,
+        typer.Option(
+            help="What makes lower resolutions: perfect, fair, poor, bicubic, area [default: the recorded one]."
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples per run of the network.")] = 256,
+    json: Annotated[Path | None, typer.Option(help="The JSON file [default: evaluation.json in the folder].")] = None,
+    plot: Annotated[Path | None, typer.Option(help="The picture [default: evaluation.png in the folder].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    stream: Annotated[
+        bool | None,
+        typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
+    ] = None,
+) -> None:
+    """Measure accuracy at a range of resolutions: a table, a picture and a JSON file.
+
+    An ARRN is evaluated with each policy, with and without skipping levels, unless flags narrow it; a
+    fixed-resolution network interpolates to its own size. Intervals are Wilson's, 95%.
+
+    Examples:
+
+    arrn evaluate runs/first
+
+    arrn evaluate runs/first --resolutions 32,16,8 --policy exact --adapt --json first.json
+
+    arrn evaluate runs/first --dataset ~/pictures --resampler area
+    """
+    from arrn.evaluation import write_report
+    from arrn.experiments import judge
+    from arrn.nn.arrn import as_policy
+    from arrn.plots import accuracy_lines, plot_accuracy
+
+    if plot is not None and plot.suffix not in (".png", ".svg"):
+        raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("evaluating", total=None)
+        report = judge(
+            folder,
+            whole_numbers("--resolutions", resolutions),
+            ("exact", "cheap") if policy is None else (as_policy(policy),),
+            (True, False) if adapt is None else (adapt,),
+            dataset,
+            None if data is None else str(data),
+            split,
+            resampler,
+            batch_size,
+            device,
+            stream,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    ending = "" if split == "test" else f"-{split}"
+    file = json or folder / f"evaluation{ending}.json"
+    write_report(report, file)
+    lines = accuracy_lines(report.model, report.results)
+    total = report.results[0]["total"]
+    title = f"{report.model} on {report.dataset}, {split} split of {total:,} images"
+    console.print(accuracy_table(lines, title))
+    as_they_come = [result for result in report.results if result["resolution"] is None]
+    if as_they_come:
+        console.print(_level_table(as_they_come))
+    console.print(f"numbers: {file}", highlight=False, soft_wrap=True)
+    picture = plot_accuracy(plot or folder / f"evaluation{ending}.png", lines, title)
+    console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+
+
+def accuracy_table(lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Table:
+    """Accuracies with their intervals: a row for each resolution, a column for each line of the plot."""
+    table = Table(title=title, caption="accuracy in %, with 95% intervals")
+    table.add_column("resolution", justify="right")
+    for label in lines:
+        table.add_column(label, justify="right")
+    sizes = sorted({point["resolution"] for points in lines.values() for point in points}, reverse=True)
+    for size in sizes:
+        found = [next((p for p in points if p["resolution"] == size), None) for points in lines.values()]
+        table.add_row(str(size), *("" if point is None else _accuracy(point) for point in found))
+    return table
+
+
+def _accuracy(point: Mapping[str, Any]) -> str:
+    low, high = point["interval"]
+    return f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]".replace("[", r"\[")
+
+
+def _level_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """For images of differing sizes, as they come: how each level did."""
+    from arrn.evaluation import wilson_interval
+
+    table = Table(title="images as they come, by the level they enter on", caption="accuracy in %, with 95% intervals")
+    for column in ("how", "grid", "images", "accuracy"):
+        table.add_column(column, justify="left" if column == "how" else "right")
+    for result in results:
+        if result["adapt"] is False:
+            continue
+        for level in result["levels"]:
+            share = level["correct"] / level["total"]
+            point = {"accuracy": share, "interval": wilson_interval(level["correct"], level["total"])}
+            how = "" if result["policy"] is None else result["policy"]
+            table.add_row(how, level["grid"], str(level["total"]), _accuracy(point))
+    return table

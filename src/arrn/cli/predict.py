@@ -1,0 +1,57 @@
+"""`arrn predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from arrn.cli.console import console
+from arrn.signal.grid import format_grid
+
+__all__ = ["predict"]
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files of any and different sizes.")],
+    policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Tell what is in pictures, each at the level of the network that fits its size.
+
+    Examples:
+
+    arrn predict runs/first cat.jpg
+
+    arrn predict runs/first --device cpu pictures/*.png
+    """
+    from arrn.data import decode
+    from arrn.evaluation import predict as answer
+    from arrn.experiments import load_network, pick_device
+    from arrn.nn.arrn import as_policy
+
+    model, metadata, normalisation = load_network(folder, pick_device(device))
+    pixels = [decode(path, str(path)) for path in images]
+    chosen = None if policy is None else as_policy(policy)
+    answer(model, pixels[:1], normalisation, chosen)  # the first run sets torch up, which no image should pay for
+    predictions = answer(model, pixels, normalisation, chosen)
+    table = Table()
+    for column in ("image", "size", "class", "probability", "level", "time"):
+        table.add_column(column, justify="left" if column in ("image", "class") else "right", overflow="fold")
+    for path, image, prediction in zip(images, pixels, predictions, strict=True):
+        names = metadata.class_names
+        table.add_row(
+            str(path),
+            "x".join(map(str, image.shape[1:])),
+            str(prediction.label) if names is None else names[prediction.label],
+            f"{prediction.probability:.1%}",
+            format_grid(prediction.grid),
+            f"{1e3 * prediction.seconds:.1f} ms",
+        )
+    console.print(table)
+    console.print(
+        "level: the grid on which the image entered the network; levels above it did not run", highlight=False
+    )

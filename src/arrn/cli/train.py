@@ -1,0 +1,105 @@
+"""`arrn train`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arrn.cli.console import console
+from arrn.cli.values import assignments, whole_numbers
+
+__all__ = ["train"]
+
+_USUAL_MODELS = {"cifar10": "arrn_cifar10", "cifar100": "arrn_cifar100"}
+
+_Data = Annotated[Path | None, typer.Option(help="The data set's root: parquet files, class folders or CIFAR's files.")]
+
+
+def train(
+    dataset: Annotated[str, typer.Argument(help="sample, cifar10, cifar100, or the path of a folder.")],
+    model: Annotated[str | None, typer.Option(help="A name that `arrn models` lists.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
+    data: _Data = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="At the start of the cosine.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Laplacian dropout's p.")] = None,
+    resolutions: Annotated[
+        str | None, typer.Option(help="Share every batch out over these lower resolutions, for baselines: 32,16,8.")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="A TOML file with options of the recipe.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any option of the recipe; repeatable.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any option of the model; repeatable.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    holdout: Annotated[int | None, typer.Option(help="Samples to keep out of the training set for validation.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits each time on a GPU too.")
+    ] = False,
+    stream: Annotated[
+        bool | None,
+        typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that read from disk.")] = 2,
+    checkpoint_every: Annotated[float, typer.Option(help="Epochs between checkpoints; 0.25 is possible.")] = 1.0,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
+) -> None:
+    """Train a network by the paper's recipe and leave it, with its log and checkpoints, in a folder.
+
+    Interrupted (or killed) runs go on with --resume, to the same result. Images may differ in size: each
+    goes to the level of the network that fits it.
+
+    Examples:
+
+    arrn train sample --epochs 5
+
+    arrn train cifar10 --model arrn_cifar10 --seed 1 --out runs/first --device cuda
+
+    arrn train cifar10 --data ~/data/cifar10 --model resnet18 --resolutions 32,24,16,8
+
+    arrn train ~/pictures --model arrn --option sizes=[64,32,16] --option features=[32,64,128] --holdout 500
+
+    arrn train cifar10 --out runs/first --resume
+    """
+    from arrn.cli.progress import watch
+    from arrn.experiments import Machine, RunSettings, read_settings, run_training
+    from arrn.training import PAPER_CIFAR, RECIPES, read_recipe
+
+    given: dict[str, Any] = {"dataset": dataset, "model": model, "seed": seed, "holdout": holdout}
+    given |= {"data": None if data is None else str(data.expanduser().resolve()), "skip_bad": skip_bad or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    saved = read_settings(out) if resume and out is not None else None
+    start = saved or RunSettings(
+        dataset, _USUAL_MODELS.get(dataset, "arrn_small"), recipe=RECIPES.get(dataset, PAPER_CIFAR)
+    )
+    chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
+    flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
+    chosen = chosen.with_options({name: value for name, value in flags.items() if value is not None})
+    given["recipe"] = chosen.with_options(assignments("--set", set_ or []))
+    options = dict(start.options) | assignments("--option", option or [])
+    if dropout is not None:
+        options["dropout"] = dropout
+    settings = dataclasses.replace(start, **given, options=options)
+    folder = out or Path("runs") / f"{Path(dataset).name}-{settings.model}-seed{settings.seed}"
+    machine = Machine(device, stream, workers, compiled, deterministic, checkpoint_every, tensorboard)
+    with watch(console) as watcher:
+        run_training(
+            settings,
+            folder,
+            machine,
+            resume,
+            watcher,
+            lambda text: console.print(text, highlight=False, soft_wrap=True),
+        )
+    console.print(f"trained network: {folder}  (next: arrn evaluate {folder})", highlight=False, soft_wrap=True)

@@ -1,0 +1,40 @@
+"""Reading what users type: numbers in lists, names with values."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from arrn.errors import ArrnError
+
+__all__ = ["assignments", "whole_numbers"]
+
+
+def whole_numbers(option: str, text: str | None) -> list[int]:
+    """`32,16,8` as numbers, each at least 1."""
+    if text is None:
+        return []
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise ArrnError(
+            f"{option} takes whole numbers of at least 1 with commas between, such as 32,16,8; got {text!r}"
+        )
+    return numbers
+
+
+def assignments(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """`name=value` pairs; values as TOML has them, or else plain text."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ArrnError(f"{option} takes name=value, got {text!r}")
+        try:
+            found[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,21 @@
+"""Runs: from a data set and a model's name to a trained, resumable, evaluated network."""
+
+from arrn.experiments.device import DEVICES, pick_device
+from arrn.experiments.judging import judge, load_network
+from arrn.experiments.run import Machine, is_finished, run_training
+from arrn.experiments.settings import RunSettings, read_settings
+from arrn.experiments.splits import SPLITS, open_split
+
+__all__ = [
+    "DEVICES",
+    "SPLITS",
+    "Machine",
+    "RunSettings",
+    "is_finished",
+    "judge",
+    "load_network",
+    "open_split",
+    "pick_device",
+    "read_settings",
+    "run_training",
+]

@@ -1,0 +1,65 @@
+"""From a run's settings and its data to the network, with what a user should know about how they fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from arrn.data import Examined
+from arrn.data.seeding import derive_seed
+from arrn.experiments.settings import RunSettings
+from arrn.models import create_model, model_options
+from arrn.models.rivals import SwitchableNetwork
+from arrn.nn.arrn import ARRN
+from arrn.signal.grid import Grid, covers, format_grid
+from arrn.training.recipe import Recipe
+
+__all__ = ["build_network"]
+
+
+def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
+    """The network of a run, with as many classes as the data have, and the recipe that suits it.
+
+    A fixed-resolution network is made for the size that most of the training images have, unless its
+    options say otherwise; a switchable one is trained at all of its sizes.
+    """
+    options = dict(settings.options)
+    options.setdefault("num_classes", len(train.source.class_names))
+    if "size" in model_options(settings.model):
+        options.setdefault("size", max(_usual_size(train)))
+    torch.manual_seed(derive_seed(settings.seed, "weights"))
+    model = create_model(settings.model, **options)
+    recipe = settings.recipe
+    if isinstance(model, ARRN):
+        model.policy = recipe.policy
+        _compare_sizes(model.grids, train, say)
+    if isinstance(model, SwitchableNetwork) and not recipe.resolutions:
+        sizes = [max(grid) for grid in model.grids]
+        recipe = recipe.with_options({"resolutions": sizes})
+        say(f"a switchable network learns at each of its sizes: resolutions = {sizes}")
+    return model, recipe
+
+
+def _usual_size(train: Examined) -> Grid:
+    """The most frequent size, the largest of those where several are."""
+    counts = Counter(train.sizes)
+    return max(counts, key=lambda size: (counts[size], size))
+
+
+def _compare_sizes(ladder: tuple[Grid, ...], train: Examined, say: Callable[[str], None]) -> None:
+    sizes = set(train.sizes)
+    above = [size for size in sizes if not covers(ladder[0], size)]
+    if above:
+        many = "all images are" if len(above) == len(sizes) else "some images are"
+        say(
+            f"{many} above the network's top grid of {format_grid(ladder[0])}, the largest {format_grid(max(above))}, "
+            "and are smoothed down to it"
+        )
+    if len(ladder) > 1 and all(covers(ladder[1], size) for size in sizes):
+        say(
+            f"no image is above {format_grid(ladder[1])}, so the levels above it are not trained: a lower ladder "
+            "would do"
+        )

@@ -1,0 +1,116 @@
+"""What a run is: everything that decides its result, as data, kept beside the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arrn.errors import ArrnError
+from arrn.saving import write_atomically
+from arrn.training.recipe import PAPER_CIFAR, Recipe
+
+__all__ = ["RUN_FILE", "RunSettings", "read_settings", "write_settings"]
+
+RUN_FILE = "run.json"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A training run.
+
+    Attributes:
+        dataset: a name or a folder, as `arrn.data.open_dataset` takes it.
+        model: a name, as `arrn.create_model` takes it.
+        options: of the model.
+        recipe: how it is trained.
+        seed: of everything random.
+        holdout: samples kept out of the training set for validation.
+        skip_bad: whether to go on without samples that cannot be read.
+        data: the root of the data set, None for its own place.
+    """
+
+    dataset: str
+    model: str = "arrn_small"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe = PAPER_CIFAR
+    seed: int = 0
+    holdout: int = 0
+    skip_bad: bool = False
+    data: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ArrnError(f"the seed must be a whole number of at least 0, got {self.seed}")
+        if self.holdout < 0:
+            raise ArrnError(f"the number of samples to hold out must be at least 0, got {self.holdout}")
+
+    def differences(self, other: RunSettings) -> list[str]:
+        """How `other` differs, in words; where the data lie does not matter."""
+        mine, theirs = _flat(self), _flat(other)
+        return [
+            f"{name} was {mine.get(name)!r} and is now {theirs.get(name)!r}"
+            for name in sorted({*mine, *theirs} - {"data"})
+            if mine.get(name) != theirs.get(name)
+        ]
+
+
+def _flat(settings: RunSettings) -> dict[str, Any]:
+    # Through JSON, so that tuples and lists compare as equal.
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    recipe, options = plain.pop("recipe"), plain.pop("options")
+    changed: dict[str, Any] = plain | recipe | {f"{settings.model}'s {name}": value for name, value in options.items()}
+    return changed
+
+
+def write_settings(settings: RunSettings, folder: Path, facts: Mapping[str, Any]) -> None:
+    """Writes `run.json`: the settings, and facts about the run such as its machine."""
+    document = {"format": "arrn run", "format_version": FORMAT_VERSION, "settings": dataclasses.asdict(settings)}
+    write_atomically(folder / RUN_FILE, (json.dumps(document | dict(facts), indent=2) + "\n").encode())
+
+
+def read_settings(folder: Path) -> RunSettings | None:
+    """The settings in `run.json`, None where there is no such file.
+
+    Raises:
+        ArrnError: for a file that does not describe a run.
+    """
+    path = folder / RUN_FILE
+    try:
+        document = json.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ArrnError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != "arrn run":
+        raise ArrnError(f'{path} is not an arrn run: it should say "format": "arrn run"')
+    if document.get("format_version") != FORMAT_VERSION:
+        raise ArrnError(
+            f"{path} has format version {document.get('format_version')!r}, this arrn reads {FORMAT_VERSION}"
+        )
+    settings = document.get("settings")
+    expected: dict[str, Any] = {
+        "dataset": str,
+        "model": str,
+        "options": dict,
+        "recipe": dict,
+        "seed": int,
+        "holdout": int,
+        "skip_bad": bool,
+        "data": str | None,
+    }
+    if not isinstance(settings, dict) or set(settings) != set(expected):
+        raise ArrnError(f"{path}: settings should have {', '.join(expected)}")
+    for name, kind in expected.items():
+        if not isinstance(settings[name], kind):
+            raise ArrnError(f"{path}: {name} has the wrong type, got {settings[name]!r}")
+    try:
+        return RunSettings(**(settings | {"recipe": PAPER_CIFAR.with_options(settings["recipe"])}))
+    except ArrnError as error:
+        raise ArrnError(f"{path}: {error}") from None

@@ -1,0 +1,69 @@
+"""The data of a run: which samples it trains on, and which it is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from arrn.data import Dataset, Examined, Selection, Source, examine, hold_out, open_dataset
+from arrn.data.seeding import derive_seed
+from arrn.errors import ArrnError, unknown_name
+from arrn.experiments.settings import RunSettings
+
+__all__ = ["SPLITS", "RunData", "open_run_data", "open_split"]
+
+SPLITS = ("test", "validation", "train")
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The samples of a run, looked over.
+
+    Attributes:
+        dataset: what was opened.
+        train: what is trained on.
+        validation: what was held out of the training set, if anything.
+        skipped: how many samples could not be read.
+    """
+
+    dataset: Dataset
+    train: Examined
+    validation: Examined | None
+    skipped: int
+
+
+def open_run_data(settings: RunSettings, progress: Callable[[int], None] | None = None) -> RunData:
+    """Opens the training set, looks at every sample and holds out the validation split."""
+    dataset = open_dataset(settings.dataset, settings.data)
+    # Whole images where bad ones are to be skipped: a header does not tell that an image is cut short.
+    examined = examine(dataset.train, settings.skip_bad, decode=settings.skip_bad, progress=progress)
+    train, validation = examined, None
+    if settings.holdout:
+        parts = hold_out(examined.source, settings.holdout, derive_seed(settings.seed, "holdout"))
+        train, validation = (_examined(part, examined) for part in parts)
+    return RunData(dataset, train, validation, len(examined.bad))
+
+
+def open_split(settings: RunSettings, split: str) -> Examined:
+    """The samples of one split of a run's data set: "test", or "validation" and "train" as the run had them."""
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    if split == "test":
+        test = open_dataset(settings.dataset, settings.data).test
+        if test is None:
+            raise ArrnError(
+                f"the data set {settings.dataset!r} has no test split; train with --holdout N and evaluate with "
+                "--split validation"
+            )
+        return examine(test, settings.skip_bad, decode=settings.skip_bad)
+    data = open_run_data(settings)
+    if split == "train":
+        return data.train
+    if data.validation is None:
+        raise ArrnError("nothing was held out in this run, so it has no validation split: train with --holdout N")
+    return data.validation
+
+
+def _examined(part: Source, whole: Examined) -> Examined:
+    assert isinstance(part, Selection)
+    return Examined(part, tuple(whole.sizes[index] for index in part.indices.tolist()), ())
