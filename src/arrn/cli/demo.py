@@ -13,41 +13,54 @@ from arrn.cli.console import console
 __all__ = ["demo"]
 
 
-def demo(out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("out/demo")) -> None:
-    """Take a picture through a network at several resolutions.
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for networks, plot and report.")] = Path("out/demo"),
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the 5,000 training images, for each network.")] = 10,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Train three small networks on the shipped images and compare them at five resolutions.
 
-    Shows that a low-resolution input skips the high-resolution levels, what that saves, and that the
-    answer stays the same.
+    An ARRN with and without Laplacian dropout, and a ResNet18 that costs as much. Writes a plot and a
+    report to open in a browser. Run again, it goes on where it was interrupted.
 
     Example: arrn demo --out /tmp/demo
     """
-    from arrn.demo import BATCH, run_demo
+    from arrn.cli.evaluate import accuracy_table
+    from arrn.cli.progress import watch
+    from arrn.demo import CONTENDERS, RESOLUTIONS, measure_costs, show_answers, train_and_judge, write_page
+    from arrn.experiments import Machine
+    from arrn.plots import plot_accuracy
+    from arrn.provenance import provenance
 
-    with console.status("running the demonstration"):
-        result = run_demo(out)
-    console.print(str(result.model), highlight=False)
-    table = Table(title=f"One network, inputs of {len(result.rows)} resolutions (time: a batch of {BATCH})")
-    for column in ("input", "grid", "levels run", "parameters", "multiply-adds", "time", "speed-up", "error"):
+    machine = Machine(device=device)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    lines = {}
+    for contender in CONTENDERS:
+        say(f"{contender.title}:")
+        with watch(console) as watcher:
+            report = train_and_judge(contender, out, epochs, machine, watcher, say)
+        lines[contender.title] = report.results
+    console.print(accuracy_table(lines, "Trained at 32x32, tested at lower resolutions"))
+    folders = [out / contender.folder for contender in CONTENDERS]
+    costs = measure_costs(folders[0])
+    table = Table(title="What the ARRN needs at each resolution", caption="error: skipping levels against running all")
+    for column in ("input", "grid", "levels run", "parameters", "multiply-adds", "time", "error"):
         table.add_column(column, justify="right")
-    top = result.rows[0]
-    for row in result.rows:
+    for cost in costs:
         table.add_row(
-            f"{row.resolution}x{row.resolution}",
-            str(row.grid),
-            f"{row.levels} of {top.levels}",
-            f"{row.parameters:,}",
-            f"{row.multiply_adds / 1e6:.1f} M",
-            str(row.time),
-            f"{top.time.median / row.time.median:.1f}x",
-            f"{row.error:.0e}",
+            str(cost.resolution),
+            str(cost.grid),
+            f"{cost.levels} of {costs[0].levels}",
+            f"{cost.parameters:,}",
+            f"{cost.multiply_adds / 1e6:.1f} M",
+            str(cost.time),
+            f"{cost.error:.0e}",
         )
     console.print(table)
-    console.print(
-        "error: adapted against full evaluation of the same input, relative, in float32 (the pyramid "
-        f"reconstructs the picture to {result.reconstruction_error:.0e})",
-        highlight=False,
-    )
-    errors = ", ".join(f"{kernel} {error:.0e}" for kernel, error in result.kernel_errors.items())
-    console.print(f"the same error at half resolution, by smoothing kernel: {errors}", highlight=False)
-    for picture in result.pictures:
-        console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+    plot = plot_accuracy(out / "accuracy.png", lines, "Trained on 5,000 images of CIFAR-10 at 32x32")
+    write_page(out / "report.html", plot, lines, costs, show_answers(folders, RESOLUTIONS), provenance())
+    say(f"picture: {plot}")
+    say(f"report, for a browser: {out / 'report.html'}")

@@ -12,8 +12,8 @@ from arrn.models.registry import create_model, list_models, model_options, regis
 from arrn.models.rivals import (
     SwitchableBatchNorm2d,
     SwitchableNetwork,
+    build_resnet18_small_stem,
     build_resnet18_switchable,
-    small_stem_resnet18,
 )
 from arrn.models.summary import ModelSummary, summarise
 
@@ -41,6 +41,6 @@ for _name, _design in DESIGNS.items():
     register(_name, design_builder(_design))
 for _name in BASELINES:
     register(_name, fixed_builder(partial(torchvision_network, _name), f"torchvision's {_name}"))
-register("resnet18_small_stem", fixed_builder(small_stem_resnet18, "ResNet18 with a stem for small images"))
+register("resnet18_small_stem", build_resnet18_small_stem)
 register("resnet18_switchable", build_resnet18_switchable)
 register("fourier_operator", build_fourier_operator)

@@ -2,28 +2,82 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
+from arrn.errors import ArrnError
 from arrn.models.baselines import torchvision_network
-from arrn.models.fixed import ResampledNetwork, replace_convolution
+from arrn.models.fixed import FixedResolution, ResampledNetwork, fit_classes, replace_convolution
 from arrn.signal.grid import Size, as_ladder
 from arrn.signal.kernels import KernelLike
 
-__all__ = ["SwitchableBatchNorm2d", "SwitchableNetwork", "build_resnet18_switchable", "small_stem_resnet18"]
+__all__ = [
+    "SwitchableBatchNorm2d",
+    "SwitchableNetwork",
+    "build_resnet18_small_stem",
+    "build_resnet18_switchable",
+    "small_stem_resnet18",
+]
 
 
-def small_stem_resnet18(num_classes: int, in_channels: int) -> nn.Module:
-    """torchvision's ResNet18 whose first convolution is 3x3 with stride 1, without the pooling after it.
+def small_stem_resnet18(num_classes: int, in_channels: int, width: int = 64) -> nn.Module:
+    """ResNet18 whose first convolution is 3x3 with stride 1, without the pooling after it.
 
     The ImageNet stem throws away three quarters of a 32x32 image twice before the first block.
+
+    Args:
+        num_classes: outputs; 0 returns features.
+        in_channels: channels of the input.
+        width: channels of the first stage, 64 in torchvision's; each stage has twice those before it.
     """
+    if width < 1:
+        raise ArrnError(f"a ResNet's width must be at least 1, got {width}")
     network = torchvision_network("resnet18", num_classes, in_channels)
     replace_convolution(network, "conv1", nn.Conv2d(in_channels, 64, 3, padding=1, bias=False))
     network.set_submodule("maxpool", nn.Identity())
+    if width != 64:
+        _scale_channels(network, in_channels, num_classes, width / 64)
     return network
+
+
+def _scale_channels(network: nn.Module, in_channels: int, num_classes: int, factor: float) -> None:
+    """Gives every layer of a ResNet `factor` times its channels, but for the input's and the classes."""
+
+    def scaled(channels: int) -> int:
+        return round(channels * factor)
+
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, nn.Conv2d):
+            fresh = copy.deepcopy(layer)
+            fresh.in_channels = in_channels if name == "conv1" else scaled(layer.in_channels)
+            fresh.out_channels = scaled(layer.out_channels)
+            fresh.weight = nn.Parameter(
+                layer.weight.new_empty(fresh.out_channels, fresh.in_channels, *layer.kernel_size)
+            )
+            replace_convolution(network, name, fresh)
+        elif isinstance(layer, nn.BatchNorm2d):
+            network.set_submodule(name, nn.BatchNorm2d(scaled(layer.num_features)))
+    network.set_submodule("fc", nn.Linear(scaled(512), max(1, num_classes)))
+    if num_classes == 0:
+        fit_classes(network, 0)
+
+
+def build_resnet18_small_stem(
+    size: Size = 32, num_classes: int = 10, in_channels: int = 3, kernel: KernelLike = "perfect", width: int = 64
+) -> FixedResolution:
+    """ResNet18 with a stem for small images at one native size; inputs of other sizes are resampled to it.
+
+    Args:
+        size: the native size.
+        num_classes: outputs; 0 returns features.
+        in_channels: channels of the input.
+        kernel: how inputs of other sizes are resampled.
+        width: channels of the first stage.
+    """
+    return FixedResolution(small_stem_resnet18(num_classes, in_channels, width), size, in_channels, kernel=kernel)
 
 
 class SwitchableBatchNorm2d(nn.Module):

@@ -1,0 +1,16 @@
+"""The demonstration: three small networks trained on the shipped sample, judged at many resolutions."""
+
+from arrn.demo.page import write_page
+from arrn.demo.showing import Showing, show_answers
+from arrn.demo.trial import CONTENDERS, RESOLUTIONS, Contender, measure_costs, train_and_judge
+
+__all__ = [
+    "CONTENDERS",
+    "RESOLUTIONS",
+    "Contender",
+    "Showing",
+    "measure_costs",
+    "show_answers",
+    "train_and_judge",
+    "write_page",
+]
