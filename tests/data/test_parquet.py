@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arrn.data import BadSample, ParquetImages, examine, open_dataset
 from arrn.data import parquet as parquet_module
@@ -141,6 +143,23 @@ def test_a_truncated_file_is_named(tmp_path: Path, keep: int) -> None:
     with pytest.raises(ArrnError, match=r"a\.parquet is truncated or not a parquet file") as caught:
         ParquetImages([file], "train")
     assert "\n" not in str(caught.value)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_damaged_file_gives_samples_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    file = write_parquet(tmp_path_factory.mktemp("damaged") / "a.parquet", IMAGES[:4], LABELS[:4])
+    damaged = bytearray(file.read_bytes())
+    for place, value in changes:
+        damaged[-1 - place % len(damaged)] = value  # the end of the file says where everything is
+    file.write_bytes(damaged)
+    message = ""
+    try:
+        examine(ParquetImages([file], "train"), skip_bad=True, decode=True)
+    except ArrnError as error:
+        message = str(error)
+    assert "\n" not in message
 
 
 def test_files_that_vanish_or_disagree_are_named(tmp_path: Path) -> None:
