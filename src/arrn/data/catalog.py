@@ -111,9 +111,10 @@ def _parquet(name: str, root: Path) -> Splits | None:
 
 
 def _cifar(name: str, root: Path) -> Splits | None:
-    if root.name in CIFAR_FOLDERS.values():
-        root = root.absolute().parent
     there = [kind for kind, folder in CIFAR_FOLDERS.items() if (root / folder).is_dir()]
+    if (itself := root.resolve()).name in CIFAR_FOLDERS.values():
+        there = [kind for kind, folder in CIFAR_FOLDERS.items() if itself.name == folder]
+        root = itself.parent
     if name in CIFAR_FOLDERS:
         there = [kind for kind in there if kind == name]
     if len(there) > 1:

@@ -26,6 +26,8 @@ __all__ = ["decode", "header_size"]
 
 Encoded = bytes | str | os.PathLike[str]
 
+# Pillow knows many more, some of which start other programs; it tries them in order, so the usual ones come first.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 ORIENTATION = 0x0112  # the EXIF tag
 SIDEWAYS = (5, 6, 7, 8)  # the orientations that swap height and width
 
@@ -65,7 +67,7 @@ def _opened(encoded: Encoded, where: str) -> Iterator[Image.Image]:
     try:
         if not (encoded if isinstance(encoded, bytes) else os.stat(encoded).st_size):
             raise BadSample(where, "it is empty")
-        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
+        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=FORMATS) as image:
             width, height = image.size
             limit = Image.MAX_IMAGE_PIXELS
             if width < 1 or height < 1 or (limit is not None and width * height > limit):
@@ -83,7 +85,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, UnidentifiedImageError):
-        return "not an image of a known format, or a corrupt one"
+        return f"not an image of a known format ({', '.join(FORMATS)}), or a corrupt one"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return "its size cannot be meant: more pixels than PIL.Image.MAX_IMAGE_PIXELS"
     if isinstance(error, OSError) and error.strerror:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from arrn.errors import ArrnError
 
 __all__ = ["Examined", "examine"]
 
-CHUNK = 256
+CHUNK = 64
+# Seconds a sample. Threads gain on slow disks and large images; on small ones they lose half to Python's lock.
+THREADS_PAY_FROM = 1e-3
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def examine(
     sizes: list[tuple[int, ...]] = []
     bad: list[BadSample] = []
     seen = 0
-    for answers in _in_threads(source, decode):
+    for answers in _look_at_all(source, decode):
         for answer in answers:
             if isinstance(answer, BadSample):
                 if not skip_bad:
@@ -76,7 +79,7 @@ def examine(
     return Examined(kept, tuple(sizes), tuple(bad))
 
 
-def _in_threads(source: Source, decode: bool) -> Iterator[list[tuple[int, ...] | BadSample]]:
+def _look_at_all(source: Source, decode: bool) -> Iterator[list[tuple[int, ...] | BadSample]]:
     """A size or an error for each sample, in order, a chunk at a time."""
 
     def look(start: int) -> list[tuple[int, ...] | BadSample]:
@@ -89,9 +92,15 @@ def _in_threads(source: Source, decode: bool) -> Iterator[list[tuple[int, ...] |
                 answers.append(error)
         return answers
 
+    starts = range(0, len(source), CHUNK)
+    begin = time.perf_counter()
+    yield from map(look, starts[:1])
+    if time.perf_counter() - begin < THREADS_PAY_FROM * min(CHUNK, len(source)):
+        yield from map(look, starts[1:])
+        return
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
     try:
-        yield from pool.map(look, range(0, len(source), CHUNK))
+        yield from pool.map(look, starts[1:])
     finally:
         pool.shutdown(cancel_futures=True)
 

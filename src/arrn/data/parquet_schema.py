@@ -52,7 +52,7 @@ def read_columns(file: Path) -> Columns:
             rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
     except FileNotFoundError:
         raise ArrnError(f"{file} is missing") from None
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ArrnError(f"{file} is truncated or not a parquet file: {reason}") from None
     names = features.get(label, {}).get("names")

@@ -1,0 +1,94 @@
+"""Data sets by name and by folder."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arrn.data import list_datasets, open_dataset
+from arrn.errors import ArrnError
+from pictures import encoded, picture, write_folder, write_parquet
+
+
+def test_every_name_is_listed() -> None:
+    assert list_datasets() == ["cifar10", "cifar100", "sample"]
+
+
+def test_an_unknown_name_says_what_would_do() -> None:
+    with pytest.raises(ArrnError, match=r"did you mean 'cifar10'\?.*path of its folder, or --data ROOT"):
+        open_dataset("cifar-10")
+
+
+def test_a_name_with_a_root_is_a_label(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", [encoded(picture(4, 4))] * 2, [0, 1])
+    assert open_dataset("anything", tmp_path).mean is None
+    known = open_dataset("cifar10", tmp_path)
+    assert (known.name, known.train.name, known.mean) == ("cifar10", "cifar10", (0.4914, 0.4822, 0.4465))
+
+
+def test_a_folder_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path / "pets", {"cat": [(4, 4)]})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in ("pets", "./pets", "pets/", str(tmp_path / "pets"), "~/pets"):
+        dataset = open_dataset(path)
+        assert (dataset.name, dataset.train.name, len(dataset.train)) == ("pets", "pets", 1)
+    monkeypatch.chdir(tmp_path / "pets")
+    assert open_dataset("./").name == "pets"
+
+
+def test_an_unknown_layout_says_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.txt").write_text("no image")
+    for root in (tmp_path, tmp_path / "docs"):
+        with pytest.raises(ArrnError, match=r"known layout.*train-\*\.parquet.*train/CLASS/.*cifar-10-batches-py"):
+            open_dataset("mine", root)
+
+
+def test_a_root_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArrnError, match="none is missing"):
+        open_dataset(str(tmp_path / "none"))
+    (tmp_path / "file").write_text("x")
+    for name in ("mine", "cifar10"):
+        with pytest.raises(ArrnError, match="file is not a folder"):
+            open_dataset(name, tmp_path / "file")
+
+
+BLOCKED = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None
+import arrn.data
+from arrn.errors import ArrnError
+try:
+    print(arrn.data.open_dataset({name!r}, {root!r}).train.read(0).shape)
+except ArrnError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "complaint"),
+    [
+        ("sample", "pyarrow", "reading parquet files needs pyarrow: pip install 'arrn[train]'"),
+        ("sample", "PIL", "reading images needs pillow: pip install 'arrn[train]'"),
+        ("cifar10", "torchvision", "reading cifar10 needs torchvision: pip install 'arrn[train]'"),
+    ],
+)
+def test_a_missing_package_is_one_line(
+    name: str, missing: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    for loaded in [module for module in sys.modules if module.startswith(f"{missing}.")]:
+        monkeypatch.setitem(sys.modules, loaded, None)
+    with pytest.raises(ArrnError) as caught:
+        open_dataset(name).train.read(0)
+    assert str(caught.value) == complaint
+
+
+def test_folders_need_pillow_alone(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"a": [(4, 5)]})
+    code = BLOCKED.format(blocked=["pyarrow", "torchvision"], name="mine", root=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "torch.Size([3, 4, 5])\n"

@@ -1,0 +1,205 @@
+"""Parquet files in the Hugging Face convention: which columns, which rows, and what is wrong with them."""
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arrn.data import BadSample, ParquetImages, examine, open_dataset
+from arrn.data import parquet as parquet_module
+from arrn.errors import ArrnError
+from pictures import IMAGE_TYPE, encoded, picture, write_parquet
+
+PIXELS = [picture(4 + number, 6, number) for number in range(8)]
+IMAGES = [encoded(pixels) for pixels in PIXELS]
+LABELS = [0, 1, 0, 1, 1, 0, 0, 1]
+
+
+def test_rows_come_in_order_across_row_groups_and_files(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train-00000-of-00002.parquet", IMAGES[:5], LABELS[:5], row_group_size=2)
+    write_parquet(tmp_path / "train-00001-of-00002.parquet", IMAGES[5:], LABELS[5:], row_group_size=2)
+    dataset = open_dataset(str(tmp_path))
+    train = dataset.train
+    assert dataset.test is None
+    assert (dataset.name, dataset.mean, dataset.std) == (tmp_path.name, None, None)
+    assert (len(train), train.split, train.class_names) == (8, "train", ("cat", "dog"))
+    assert train.labels.tolist() == LABELS
+    assert train.labels.dtype == torch.int64
+    for index in (7, 0, 3, 4, 5, 2, 6, 1):
+        assert torch.equal(train.read(index), torch.from_numpy(PIXELS[index]).permute(2, 0, 1))
+        assert train.size(index) == (4 + index, 6)
+    assert train.where(4) == f"{tmp_path / 'train-00000-of-00002.parquet'} row 4"
+    assert train.where(6) == f"{tmp_path / 'train-00001-of-00002.parquet'} row 1"
+    with pytest.raises(IndexError):
+        train.read(8)
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"),
+        ("data/train-00000-of-00001-a1b2.parquet", "data/validation-00000-of-00001-a1b2.parquet"),
+        ("train/0000.parquet", "test/0000.parquet"),
+        ("train.parquet", "valid.parquet"),
+    ],
+)
+def test_files_are_found_where_people_put_them(tmp_path: Path, train: str, test: str) -> None:
+    write_parquet(tmp_path / train, IMAGES, LABELS)
+    write_parquet(tmp_path / test, IMAGES[:2], LABELS[:2])
+    dataset = open_dataset("mine", tmp_path)
+    assert dataset.test is not None
+    assert (dataset.name, len(dataset.train), len(dataset.test), dataset.test.split) == ("mine", 8, 2, "test")
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train-00001-of-00003.parquet", IMAGES, LABELS)
+    write_parquet(tmp_path / "train-00002-of-00003.parquet", IMAGES, LABELS)
+    with pytest.raises(ArrnError, match=r"train-00000-of-00003\.parquet is missing"):
+        open_dataset(str(tmp_path))
+
+
+def test_the_columns_are_found_by_type_and_by_metadata(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, image_column="photo", label_column="fine_label")
+    source = ParquetImages([file], "train")
+    assert source.class_names == ("cat", "dog")
+    assert source.size(3) == (7, 6)
+
+
+def test_of_several_label_columns_the_finest_is_taken(tmp_path: Path) -> None:
+    features = {
+        "coarse": {"_type": "ClassLabel", "names": ["all"]},
+        "fine": {"_type": "ClassLabel", "names": ["a", "b"]},
+    }
+    columns = [pa.array([{"bytes": IMAGES[0], "path": "x"}], IMAGE_TYPE), pa.array([0]), pa.array([1])]
+    table = pa.table(columns, names=["image", "coarse", "fine"])
+    info = str({"info": {"features": features}}).replace("'", '"')
+    pq.write_table(table.replace_schema_metadata({"huggingface": info}), tmp_path / "a.parquet")
+    source = ParquetImages([tmp_path / "a.parquet"], "train")
+    assert (source.class_names, source.labels.tolist()) == (("a", "b"), [1])
+
+
+def test_classes_without_names_are_numbered(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", IMAGES, LABELS, names=None)
+    write_parquet(tmp_path / "test.parquet", IMAGES[:3], [0, 0, 2], names=None)
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.class_names == ("0", "1")
+    assert dataset.test is not None
+    with pytest.raises(BadSample, match=r"test\.parquet row 2: has label 2, the 2 classes are numbered 0 to 1"):
+        examine(dataset.test)
+    write_parquet(tmp_path / "train.parquet", IMAGES[:2], [0, 10**12], names=None)
+    with pytest.raises(ArrnError, match="go up to 1000000000000"):
+        open_dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize(("label", "what"), [(None, "has no label"), (2, "has label 2"), (-3, "has label -3")])
+def test_a_label_that_means_nothing_is_named(tmp_path: Path, label: int | None, what: str) -> None:
+    source = ParquetImages([write_parquet(tmp_path / "a.parquet", IMAGES[:5], [0, 1, 0, 1, label])], "train")
+    for look in (source.read, source.size):
+        with pytest.raises(BadSample, match=rf"a\.parquet row 4: {what}"):
+            look(4)
+    assert examine(source, skip_bad=True).source.labels.tolist() == [0, 1, 0, 1]
+
+
+def test_a_row_without_bytes_is_named(tmp_path: Path) -> None:
+    source = ParquetImages([write_parquet(tmp_path / "a.parquet", [IMAGES[0], None, b""], [0, 1, 1])], "train")
+    with pytest.raises(BadSample, match=r"a\.parquet row 1: column 'img' holds no bytes"):
+        source.read(1)
+    with pytest.raises(BadSample, match=r"a\.parquet row 2: it is empty"):
+        source.read(2)
+
+
+def test_a_row_without_an_image_is_named(tmp_path: Path) -> None:
+    table = pa.table({"image": pa.array([None], IMAGE_TYPE), "label": pa.array([0])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(BadSample, match="row 0: column 'image' holds no bytes"):
+        ParquetImages([tmp_path / "a.parquet"], "train").read(0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"label": pa.array([0])}, r"no image column.*'label' \(int64\)"),
+        ({"img": pa.array([b"x"]), "label": pa.array([0])}, "no image column"),
+        ({"img": pa.array([{"bytes": b"", "path": ""}], IMAGE_TYPE)}, "no label column"),
+        ({"img": pa.array([{"bytes": b"", "path": ""}], IMAGE_TYPE), "label": pa.array(["cat"])}, "no label column"),
+        ({"img": pa.array([], IMAGE_TYPE), "label": pa.array([], pa.int64())}, "holds no rows"),
+    ],
+)
+def test_a_file_that_lacks_something_is_named(tmp_path: Path, columns: dict[str, pa.Array], complaint: str) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(ArrnError, match=rf"a\.parquet.*{complaint}"):
+        ParquetImages([tmp_path / "a.parquet"], "train")
+
+
+@pytest.mark.parametrize("keep", [0, 3, 200, -1])
+def test_a_truncated_file_is_named(tmp_path: Path, keep: int) -> None:
+    file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS)
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(ArrnError, match=r"a\.parquet is truncated or not a parquet file") as caught:
+        ParquetImages([file], "train")
+    assert "\n" not in str(caught.value)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_damaged_file_gives_samples_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    file = write_parquet(tmp_path_factory.mktemp("damaged") / "a.parquet", IMAGES[:4], LABELS[:4])
+    damaged = bytearray(file.read_bytes())
+    for place, value in changes:
+        damaged[-1 - place % len(damaged)] = value  # the end of the file says where everything is
+    file.write_bytes(damaged)
+    message = ""
+    try:
+        examine(ParquetImages([file], "train"), skip_bad=True, decode=True)
+    except ArrnError as error:
+        message = str(error)
+    assert "\n" not in message
+
+
+def test_files_that_vanish_or_disagree_are_named(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS)
+    source = ParquetImages([file], "train")
+    other = write_parquet(tmp_path / "b.parquet", IMAGES, LABELS, names=("dog", "cat"))
+    with pytest.raises(ArrnError, match=r"b\.parquet names its classes otherwise"):
+        ParquetImages([file, other], "train")
+    with pytest.raises(ArrnError, match=r"b\.parquet names its classes otherwise"):
+        ParquetImages([other], "test", class_names=("cat", "dog"))
+    file.unlink()
+    with pytest.raises(ArrnError, match=r"a\.parquet is missing"):
+        source.read(0)
+    with pytest.raises(ArrnError, match=r"a\.parquet is missing"):
+        ParquetImages([file], "train")
+
+
+def test_a_test_split_without_labels_gives_way_to_validation(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", IMAGES, LABELS)
+    write_parquet(tmp_path / "test.parquet", IMAGES, [-1] * 8)
+    write_parquet(tmp_path / "validation.parquet", IMAGES[:3], LABELS[:3])
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.test is not None
+    assert len(dataset.test) == 3
+
+
+def test_a_pickle_holds_no_images(tmp_path: Path) -> None:
+    noise = [encoded(picture(60, 60, number)) for number in range(4)]
+    source = ParquetImages([write_parquet(tmp_path / "a.parquet", noise, [0, 1, 0, 1])], "train")
+    image = source.read(2)
+    pickled = pickle.dumps(source)
+    assert len(pickled) < 2000 < sum(map(len, noise))
+    assert torch.equal(pickle.loads(pickled).read(2), image)
+
+
+def test_no_more_is_kept_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = ParquetImages([write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, row_group_size=2)], "train")
+    limit = 2 * len(IMAGES[0]) + 2 * len(IMAGES[2]) + 400
+    monkeypatch.setattr(parquet_module, "CACHE_BYTES", limit)
+    for index in (0, 7, 3, 1, 5, 6, 2, 4):
+        assert torch.equal(source.read(index), torch.from_numpy(PIXELS[index]).permute(2, 0, 1))
+        assert len(source._cache) == 1 or sum(kept.nbytes for kept in source._cache.values()) <= limit
+    assert len(source._cache) > 1
