@@ -91,7 +91,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "")
 def _accuracies(lines: Mapping[str, Sequence[Mapping[str, Any]]], resolutions: Sequence[int]) -> str:
     def cell(point: Mapping[str, Any]) -> str:
         low, high = point["interval"]
-        return f'{100 * point["accuracy"]:.1f} <span class="interval">{100 * low:.1f}–{100 * high:.1f}</span>'
+        return f'{100 * point["accuracy"]:.1f} <span class="interval">{100 * low:.1f} to {100 * high:.1f}</span>'
 
     rows = [
         [html.escape(name), *(cell(p) for r in resolutions for p in points if p["resolution"] == r)]
