@@ -43,7 +43,7 @@ CONTENDERS = (
     Contender("ARRN with Laplacian dropout", "arrn-dropout", "arrn_small"),
     Contender("ARRN without it", "arrn-plain", "arrn_small", {"dropout": 0.0}),
     # As many multiply-adds as arrn_small has at 32x32, to within 20%; a test holds it to that.
-    Contender("ResNet18, narrow", "resnet18", "resnet18_small_stem", {"width": 11}),
+    Contender("ResNet18, narrow", "resnet18", "resnet18_small_stem", {"width": 10}),
 )
 
 
@@ -51,7 +51,7 @@ def train_and_judge(
     contender: Contender, out: Path, epochs: int, machine: Machine, watcher: Watcher | None, say: Callable[[str], None]
 ) -> Report:
     """Trains a contender on the sample, or goes on where it was interrupted, and evaluates it."""
-    recipe = Recipe(epochs=epochs, learning_rate=2e-3)
+    recipe = Recipe(epochs=epochs, batch_size=64, learning_rate=5e-3)
     settings = RunSettings("sample", contender.model, contender.options, recipe)
     folder = out / contender.folder
     run_training(settings, folder, machine, resume=folder.exists(), watcher=watcher, say=say)
