@@ -14,6 +14,7 @@ from arrn.models.rivals import (
     small_stem_resnet18,
 )
 from arrn.models.summary import ModelSummary, summarise
+from arrn.models.transplanting import TRANSPLANTS, transplant, transplant_builder
 
 __all__ = [
     "FixedResolution",
@@ -27,11 +28,14 @@ __all__ = [
     "list_models",
     "register",
     "summarise",
+    "transplant",
 ]
 
 register("arrn", build_arrn)
 for _name in BASELINES:
     register(_name, fixed_builder(partial(torchvision_network, _name), f"torchvision's {_name}"))
+for _name, _skip_first in TRANSPLANTS.items():
+    register(f"arrn_{_name}", transplant_builder(_name, _skip_first))
 register("resnet18_small_stem", fixed_builder(small_stem_resnet18, "ResNet18 with a stem for small images"))
 register("resnet18_switchable", build_resnet18_switchable)
 register("fourier_operator", build_fourier_operator)
