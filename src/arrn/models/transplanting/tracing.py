@@ -15,7 +15,9 @@ from arrn.errors import ArrnError
 __all__ = ["describe", "trace"]
 
 _PREFIX = "network"
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm)
+# Layers that others look for by type, also when subclassed: norms to awaken or freeze, an identity where a
+# classifier was.
+_KEPT = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm, nn.Identity)
 
 
 class _OneInput(nn.Module):
@@ -41,7 +43,7 @@ class _RecoveringTracer(fx.Tracer):
         self.kept_whole: dict[str, str] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if super().is_leaf_module(m, module_qualified_name) or isinstance(m, _NORMS):  # others look for norms too
+        if super().is_leaf_module(m, module_qualified_name) or isinstance(m, _KEPT):
             return True
         # Tracing settles branches on self.training for good, so a module that asks is kept whole, unless
         # it spans resolutions: then there is something to cut inside.

@@ -84,6 +84,8 @@ def transplant(
     torch.Size([2, 10])
     """
     first = _first_convolution(model)
+    if num_classes is not None and num_classes < 0:
+        raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
     grid, smoothing = as_grid(size, first.weight.ndim - 2), as_kernel(kernel)
     traced, kept_whole = trace(copy.deepcopy(model))
     replicate_padding(traced, len(grid))
@@ -144,8 +146,6 @@ def _residual(
 
 
 def _head(pieces: Pieces, num_classes: int | None) -> nn.Module:
-    if num_classes is not None and num_classes < 0:
-        raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
     head = SourceHead(pieces.head, pieces.features[-1])
     if num_classes is None or num_classes == head.num_classes:
         return head
