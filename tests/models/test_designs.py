@@ -1,6 +1,7 @@
 """The named designs: the paper's sizes, the exact law, training, saving; with both kinds of blocks."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_sizes_agree_with_the_paper(name: str, figures: tuple[float, float, int,
 def test_multiply_adds_fall_over_the_ladder(name: str) -> None:
     costs = summarise(name).multiply_adds
     assert len(costs) == len(DESIGNS[name].sizes) >= 3
-    assert all(low < high for high, low in zip(costs, costs[1:], strict=False))
+    assert all(low < high for high, low in itertools.pairwise(costs))
 
 
 def test_a_design_is_data() -> None:
