@@ -198,6 +198,19 @@ def test_modules_that_cannot_be_traced_stay_whole() -> None:
     assert adaptation_discrepancy(model, torch.randn(2, 3, 7, 7, dtype=torch.float64)) < 1e-10
 
 
+@pytest.mark.parametrize("source", [plain, Skipping])
+@torch.no_grad()
+def test_fusing_folds_the_norms_of_traced_blocks(source) -> None:
+    model = awake(arrn.transplant(source(), 32))
+    x = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    adapted = model.at_resolution(16)
+    before = adapted(x)
+    fused = adapted.fuse()
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in fused.modules())
+    assert relative_error(fused(x), before) < 1e-12
+    assert relative_error(adapted(x), before) == 0
+
+
 def test_added_projections_follow_the_source() -> None:
     model = arrn.transplant(plain().to(torch.bfloat16), 32)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}

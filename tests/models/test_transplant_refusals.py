@@ -68,6 +68,10 @@ def wide_kernel() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 9, 2), plain())
 
 
+def flattening() -> nn.Module:
+    return nn.Sequential(*plain()[:6], nn.Flatten(), nn.Linear(16 * 4 * 4, 5))
+
+
 def decoder() -> nn.Module:
     return nn.Sequential(plain()[:5], nn.Upsample(scale_factor=2))
 
@@ -100,6 +104,10 @@ def decoder() -> nn.Module:
         (lambda: arrn.transplant(plain(), 32, in_channels=0), "got 0 -> 3"),
         (lambda: arrn.transplant(plain(), 32, skip_first=2), "skip_first must be a whole number from 0 to 1"),
         (lambda: arrn.transplant(plain(), 32, skip_first=-1), "got -1"),
+        (
+            lambda: arrn.transplant(flattening(), 32, skip_first=1),
+            "the network's head does not take a base of 8, which is what skip_first leaves",
+        ),
         (lambda: arrn.transplant(plain(), 32, kernel="perfet"), "did you mean 'perfect'?"),
         (lambda: arrn.transplant(plain(), 32, dropout=(0.1, 0.2, 0.3)), "there are 2 levels"),
         (lambda: arrn.transplant(plain(), 32, policy="exakt"), "did you mean 'exact'?"),
@@ -111,6 +119,10 @@ def test_refusals(call, message: str) -> None:
     with pytest.raises(arrn.ArrnError) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_a_head_for_one_grid_stays_on_it() -> None:
+    assert arrn.transplant(flattening(), 32).eval()(torch.rand(2, 3, 9, 9)).shape == (2, 5)
 
 
 def test_the_check_can_be_overridden() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+
+import torch
 
 from arrn.errors import ArrnError
 from arrn.models.transplanting.cutting import Pieces
@@ -27,10 +30,12 @@ def check_ladder(pieces: Pieces, grid: Grid, kernel: Kernel) -> tuple[Grid, ...]
     """The grids of the residuals and of the base for inputs on `grid`.
 
     Raises:
-        ArrnError: when the base would be left with a constant, with a size that would do.
+        ArrnError: when the base would be left with a constant, with a size that would do; or when the head
+            takes another grid.
     """
     ladder = _ladder(pieces, grid)
     if _holds(ladder, kernel):
+        _check_head(pieces, ladder[-1])
         return ladder
     larger = [tuple(n * 2**k for n in grid) for k in range(1, 8)]
     enough = next((size for size in larger if _holds(_ladder(pieces, size), kernel)), None)
@@ -39,6 +44,18 @@ def check_ladder(pieces: Pieces, grid: Grid, kernel: Kernel) -> tuple[Grid, ...]
         f"size {format_grid(grid)} is too small for this architecture, whose grids would be "
         f"{' -> '.join(map(format_grid, ladder))}: the base must hold more than a constant{advice}"
     )
+
+
+def _check_head(pieces: Pieces, grid: Grid) -> None:
+    width, end = output_shape(pieces.base, pieces.features[-2], grid)
+    head = copy.deepcopy(pieces.head).to("meta").eval()
+    dtype = next((parameter.dtype for parameter in head.parameters()), torch.get_default_dtype())
+    try:
+        head(torch.empty(2, width, *end, device="meta", dtype=dtype))
+    except RuntimeError as error:
+        raise ArrnError(
+            f"the network's head does not take a base of {format_grid(end)}, which is what skip_first leaves: {error}"
+        ) from error
 
 
 def _ladder(pieces: Pieces, grid: Grid) -> tuple[Grid, ...]:

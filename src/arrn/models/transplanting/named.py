@@ -47,6 +47,7 @@ def transplant_builder(name: str, skip_first: int) -> Callable[..., ARRN]:
             dropout=dropout,
             draw=draw,
             policy=policy,
+            check=False,  # tests do; here it would take longer than all the rest, at each load too
         )
 
     build.__doc__ = f"""torchvision's {name} as an ARRN, see `arrn.transplant`.

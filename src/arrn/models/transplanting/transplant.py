@@ -84,8 +84,8 @@ def transplant(
     torch.Size([2, 10])
     """
     first = _first_convolution(model)
-    if num_classes is not None and num_classes < 0:
-        raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
+    if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 0):
+        raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes!r}")
     grid, smoothing = as_grid(size, first.weight.ndim - 2), as_kernel(kernel)
     traced, kept_whole = trace(copy.deepcopy(model))
     replicate_padding(traced, len(grid))
