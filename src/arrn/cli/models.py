@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+from rich.progress import track
 from rich.table import Table
 
 from arrn.cli.console import console
+from arrn.errors import unknown_name
 from arrn.signal.grid import format_grid
 
 __all__ = ["models"]
 
 
-def models() -> None:
+def models(
+    names: Annotated[list[str] | None, typer.Argument(help="Only models whose name contains one of these.")] = None,
+) -> None:
     """List the models that `arrn.create_model` builds, and what they cost with their default options.
 
-    Example: arrn models
+    Examples:
+
+    arrn models
+
+    arrn models cifar resnet18
     """
     from arrn.models import list_models, summarise
 
-    table = Table(title="parameters: at the lowest resolution and in all; multiply-adds: at each resolution")
+    chosen = [name for name in list_models() if not names or any(part in name for part in names)]
+    if not chosen:
+        raise unknown_name("model", " ".join(names or []), list_models())
+    table = Table(
+        title="parameters: at the lowest resolution and in all; projections: how many of them; "
+        "multiply-adds: at each resolution"
+    )
     for column in ("name", "kind", "sizes"):
         table.add_column(column, no_wrap=column == "name")
-    table.add_column("parameters", justify="right")
-    table.add_column("multiply-adds", justify="right")
-    for name in list_models():
+    for column in ("parameters", "projections", "multiply-adds"):
+        table.add_column(column, justify="right")
+    for name in track(chosen, "counting", console=console, transient=True, disable=not console.is_terminal):
         summary = summarise(name)
-        counts = [summary.base_parameters, summary.parameters] if summary.kind == "adaptive" else [summary.parameters]
+        adaptive = summary.kind == "adaptive"
+        counts = [summary.base_parameters, summary.parameters] if adaptive else [summary.parameters]
         table.add_row(
             name,
             summary.kind,
             " ".join(map(format_grid, summary.grids)),
             " to ".join(f"{count / 1e6:.2f} M" for count in counts),
+            f"{summary.projection_parameters / 1e6:.2f} M" if adaptive else "",
             " ".join(f"{cost / 1e6:.0f} M" if cost >= 1e7 else f"{cost / 1e6:.1f} M" for cost in summary.multiply_adds),
         )
     console.print(table)
