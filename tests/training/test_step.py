@@ -10,7 +10,7 @@ import arrn
 from arrn.data import Augmentation, Batch, Normalisation
 from arrn.errors import ArrnError
 from arrn.training import Recipe, TrainingStep
-from arrn.training.step import autocast_for, memory_format_for
+from arrn.training.step import autocast_for, order_memory
 from runs import TINY
 
 PLAIN = Recipe(flip=False, crop_padding=0.0, optimizer="sgd", momentum=0.0, weight_decay=0.0, learning_rate=0.1)
@@ -100,10 +100,14 @@ def test_a_bfloat16_step_keeps_float32_weights() -> None:
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
-def test_memory_order_suits_the_axes() -> None:
-    assert memory_format_for(1) == torch.contiguous_format
-    assert memory_format_for(2) == torch.channels_last
-    assert memory_format_for(3) == torch.channels_last_3d
+def test_weights_are_in_the_order_that_suits_the_axes() -> None:
+    flat = order_memory(nn.Conv2d(4, 4, 3), 2)
+    assert flat.weight.is_contiguous(memory_format=torch.channels_last)
+    assert order_memory(nn.Conv3d(4, 4, 3), 3).weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert order_memory(nn.Conv1d(4, 4, 3), 1).weight.is_contiguous()
+    # Five axes, none of them a convolution's.
+    spectral = order_memory(arrn.create_model("fourier_operator", features=4, modes=2, depth=1), 2)
+    assert all(parameter.ndim != 4 or parameter.is_contiguous() for parameter in spectral.parameters())
 
 
 def test_a_batch_too_small_for_a_batch_norm_is_an_error_that_says_so() -> None:

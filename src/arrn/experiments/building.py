@@ -21,6 +21,8 @@ from arrn.training.recipe import Recipe
 
 __all__ = ["build_network"]
 
+_WORDS = {"in_channels": "channels", "ndim": "axes"}
+
 
 def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
     """The network of a run, with as many classes as the data have, and the recipe that suits it.
@@ -36,6 +38,9 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     classes = len(train.source.class_names)
     if options.setdefault("num_classes", classes) != classes:
         raise ArrnError(f"num_classes is {options['num_classes']!r}, but the data set has {classes} classes")
+    for name, right in (("in_channels", 3), ("ndim", 2)):
+        if options.get(name, right) != right:
+            raise ArrnError(f"{name} is {options[name]!r}, but images have {right} {_WORDS[name]}")
     if "size" in known:
         options.setdefault("size", max(_usual_size(train)))
     torch.manual_seed(derive_seed(settings.seed, "weights"))

@@ -28,7 +28,7 @@ from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.experiments.splits import open_split
 from arrn.nn.arrn import Policy
 from arrn.saving import CONFIG, Metadata, load
-from arrn.training.step import memory_format_for
+from arrn.training.step import order_memory
 
 __all__ = ["judge", "load_network"]
 
@@ -51,7 +51,7 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
             f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
     _check_metadata(model, metadata, folder)
-    model.to(device).to(memory_format=memory_format_for(2))
+    order_memory(model.to(device), ndim=2)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
 
 

@@ -23,7 +23,7 @@ from arrn.provenance import provenance
 from arrn.saving import Metadata, save
 from arrn.training import Checkpoints, Log, Recipe, TrainingStep, Watcher, resume_from, stop_on_signals, train
 from arrn.training.log import check_tensorboard
-from arrn.training.step import memory_format_for
+from arrn.training.step import order_memory
 from arrn.writing import write_atomically
 
 __all__ = ["run_training"]
@@ -65,7 +65,7 @@ def run_training(
     if data.skipped:
         say(f"skipped {data.skipped} bad samples")
     model, recipe = build_network(settings, data.train, say)
-    model.to(device).to(memory_format=memory_format_for(len(data.train.sizes[0])))
+    order_memory(model.to(device), ndim=2)
     with ExitStack() as opened:
 
         def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:

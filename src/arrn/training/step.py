@@ -17,7 +17,7 @@ from arrn.training.optimisation import learning_rate, make_optimizer
 from arrn.training.recipe import Recipe
 from arrn.training.resolutions import share_out
 
-__all__ = ["TrainingStep", "autocast_for", "memory_format_for"]
+__all__ = ["TrainingStep", "autocast_for", "order_memory"]
 
 
 def autocast_for(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
@@ -33,9 +33,13 @@ def autocast_for(recipe: Recipe, device: torch.device) -> Callable[[], AbstractC
     return lambda: torch.autocast(device.type, torch.bfloat16)
 
 
-def memory_format_for(ndim: int) -> torch.memory_format:
-    """The memory order that convolutions over `ndim` axes are fastest in."""
-    return {2: torch.channels_last, 3: torch.channels_last_3d}.get(ndim, torch.contiguous_format)
+def order_memory(model: nn.Module, ndim: int) -> nn.Module:
+    """Puts weights in the memory order that convolutions over `ndim` axes are fastest in."""
+    order = {2: torch.channels_last, 3: torch.channels_last_3d}.get(ndim, torch.contiguous_format)
+    for parameter in model.parameters():
+        if parameter.ndim == ndim + 2:
+            parameter.data = parameter.data.contiguous(memory_format=order)
+    return model
 
 
 @contextmanager
