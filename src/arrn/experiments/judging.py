@@ -82,6 +82,7 @@ def judge(
     stream: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
     skip_bad: bool = False,
+    workers: int = 2,
 ) -> Report:
     """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
 
@@ -98,6 +99,7 @@ def judge(
         stream: read from disk, keep in memory, or as memory allows.
         progress: told the number of samples done, and of all.
         skip_bad: go on without samples that cannot be read, as runs do that were trained so.
+        workers: processes that read from disk.
     """
     place = pick_device(device)
     model, metadata, normalisation = load_network(folder, place)
@@ -125,7 +127,7 @@ def judge(
     total = len(examined.sizes)
     tell = None if progress is None else lambda done: progress(done, total)
     few = affordable_batch(batch_size, examined.sizes)
-    with open_batches(examined, Placement.unchanged(examined.sizes), few, place, stream=stream) as batches:
+    with open_batches(examined, Placement.unchanged(examined.sizes), few, place, 0, stream, workers) as batches:
         answers = evaluate(model, batches, plans, normalisation, how, tell)
     name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
     return make_report(name, examined.source.name, split, answers, how, len(examined.bad))
