@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.table import Table
 
 from arrn.cli.console import console
-from arrn.signal.grid import format_grid
 
 __all__ = ["models"]
 
@@ -16,6 +15,7 @@ def models() -> None:
     Example: arrn models
     """
     from arrn.models import list_models, summarise
+    from arrn.signal.grid import format_grid
 
     table = Table(title="parameters: at the lowest resolution and in all; multiply-adds: at each resolution")
     for column in ("name", "kind", "sizes"):

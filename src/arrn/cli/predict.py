@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from arrn.cli.console import console, say
-from arrn.signal.grid import format_grid
 
 __all__ = ["predict"]
 
@@ -33,6 +32,7 @@ def predict(
     from arrn.evaluation import predict as answer
     from arrn.experiments import load_network, pick_device
     from arrn.nn.arrn import as_policy
+    from arrn.signal.grid import format_grid
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
