@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arrn import models, nn, signal
     from arrn.errors import ArrnError, ConstancyError
-    from arrn.models import create_model, list_models
+    from arrn.models import create_model, list_models, transplant
     from arrn.saving import load, save
 
 __version__ = "0.1.0"
@@ -28,6 +28,7 @@ __all__ = [
     "nn",
     "save",
     "signal",
+    "transplant",
 ]
 
 _HOMES = {
@@ -37,6 +38,7 @@ _HOMES = {
     "list_models": "arrn.models",
     "load": "arrn.saving",
     "save": "arrn.saving",
+    "transplant": "arrn.models",
 }
 
 

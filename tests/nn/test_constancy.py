@@ -157,3 +157,14 @@ def test_a_block_that_does_not_fit_is_refused() -> None:
 def test_a_block_that_returns_no_signal_is_refused() -> None:
     with pytest.raises(arrn.ArrnError, match=r"must return a signal .* got \(2, 4\)"):
         check_zero_constant(nn.Sequential(conv(), nn.AdaptiveAvgPool2d(1), nn.Flatten()), 4, 9)
+
+
+def test_rounding_in_deep_stacks_of_batch_norms_is_no_violation() -> None:
+    """Ten batch norms that saw constants alone would raise rounding errors to the size of a violation."""
+    layers = [conv(bias=False), nn.BatchNorm2d(4), nn.SiLU()]
+    block = nn.Sequential(*(copy.deepcopy(layer) for _ in range(10) for layer in layers))
+    assert check_zero_constant(block, 4, 8) == (4, (8, 8))
+    block[15] = nn.Conv2d(4, 4, 3, padding=1)
+    with pytest.raises(arrn.ConstancyError) as caught:
+        check_zero_constant(block, 4, 8)
+    assert caught.value.submodule == "15"

@@ -27,7 +27,15 @@ def demo(
     """
     from arrn.cli.evaluate import accuracy_table
     from arrn.cli.progress import watch
-    from arrn.demo import CONTENDERS, RESOLUTIONS, measure_costs, show_answers, train_and_judge, write_page
+    from arrn.demo import (
+        CONTENDERS,
+        COST_COLUMNS,
+        RESOLUTIONS,
+        measure_costs,
+        show_answers,
+        train_and_judge,
+        write_page,
+    )
     from arrn.experiments import Machine
     from arrn.plots import plot_accuracy
     from arrn.provenance import provenance
@@ -47,20 +55,12 @@ def demo(
     folders = [out / contender.folder for contender in CONTENDERS]
     costs = measure_costs(folders[0])
     table = Table(title="What the ARRN needs at each resolution", caption="error: skipping levels against running all")
-    for column in ("input", "grid", "levels run", "parameters", "multiply-adds", "time", "error"):
+    for column in COST_COLUMNS:
         table.add_column(column, justify="right")
     for cost in costs:
-        table.add_row(
-            str(cost.resolution),
-            str(cost.grid),
-            f"{cost.levels} of {costs[0].levels}",
-            f"{cost.parameters:,}",
-            f"{cost.multiply_adds / 1e6:.1f} M",
-            str(cost.time),
-            f"{cost.error:.0e}",
-        )
+        table.add_row(*cost.cells(costs[0]))
     console.print(table)
     plot = plot_accuracy(out / "accuracy.png", lines, "Trained on 5,000 images of CIFAR-10 at 32x32")
-    write_page(out / "report.html", plot, lines, costs, show_answers(folders, RESOLUTIONS), provenance())
+    write_page(out / "report.html", plot, CONTENDERS, lines, costs, show_answers(folders, RESOLUTIONS), provenance())
     say(f"picture: {plot}")
     say(f"report, for a browser: {out / 'report.html'}")

@@ -2,12 +2,14 @@
 
 from arrn.demo.page import write_page
 from arrn.demo.showing import Showing, show_answers
-from arrn.demo.trial import CONTENDERS, RESOLUTIONS, Contender, measure_costs, train_and_judge
+from arrn.demo.trial import CONTENDERS, COST_COLUMNS, RESOLUTIONS, Contender, Cost, measure_costs, train_and_judge
 
 __all__ = [
     "CONTENDERS",
+    "COST_COLUMNS",
     "RESOLUTIONS",
     "Contender",
+    "Cost",
     "Showing",
     "measure_costs",
     "show_answers",

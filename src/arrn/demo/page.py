@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from arrn.demo.showing import Showing
-from arrn.demo.trial import Cost
+from arrn.demo.trial import BATCH, COST_COLUMNS, Contender, Cost
 from arrn.saving import write_atomically
 from arrn.signal.grid import format_grid
 
@@ -27,8 +27,10 @@ img.plot { max-width: 100%; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #d8dee4; }
 th:first-child, td:first-child { text-align: left; }
-td .interval { color: #66727f; font-size: .85em; }
+td .interval { color: #66727f; font-size: .85em; display: block; white-space: nowrap; }
+.answers th { text-align: center; }
 .answers td { text-align: center; vertical-align: top; font-size: .8rem; line-height: 1.35; padding: .5rem; }
+.answers td { white-space: nowrap; }
 .answers img { width: 96px; height: 96px; image-rendering: pixelated; display: block; margin: 0 auto .3rem; }
 .right { color: #176d3b; } .right::before { content: "\\2713 "; }
 .wrong { color: #b3261e; } .wrong::before { content: "\\2717 "; }
@@ -40,6 +42,7 @@ footer { margin-top: 3rem; color: #66727f; font-size: .85rem; }
 def write_page(
     path: Path,
     plot: Path,
+    contenders: Sequence[Contender],
     lines: Mapping[str, Sequence[Mapping[str, Any]]],
     costs: Sequence[Cost],
     showings: Sequence[Sequence[Showing]],
@@ -52,7 +55,7 @@ def write_page(
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>arrn: one network, many resolutions</title><style>{_STYLE}</style></head><body>
 <h1>One network, many resolutions</h1>
-<p>Three small networks were trained on {_count(lines)} at 32x32, and tested on images of lower and lower
+<p>Three small networks were trained on 5,000 images of CIFAR-10 at 32x32, and tested on images of lower and lower
 resolution. An adaptive resolution residual network (ARRN) skips the levels that a small image has nothing for;
 Laplacian dropout, in training, makes what is left robust.</p>
 <img class="plot" alt="Accuracy over resolution" src="data:image/png;base64,{picture}">
@@ -60,26 +63,17 @@ Laplacian dropout, in training, makes what is left robust.</p>
 {_accuracies(lines, resolutions)}
 <p>In %, with 95% intervals (Wilson).</p>
 <h2>What the ARRN needs at each resolution</h2>
-{_costs(costs)}
-<p>Error: skipping levels against running all of them, relative, in float32. Time: a batch of 64 on this machine's
-CPU.</p>
+{_table(COST_COLUMNS, [cost.cells(costs[0]) for cost in costs])}
+<p>Error: skipping levels against running all of them, relative, in float32. Time: a batch of {BATCH} on the CPU.</p>
 <h2>What the networks say</h2>
-<p>The first test image of each class. Under each image, the answers of: {_list(lines)}; behind an ARRN's answer, the
-grid it started on (levels above it did not run).</p>
-{_answers(showings, resolutions)}
+<p>The first test image of each class, with the answer of each network and the grid that the image started on: an
+ARRN's levels above it did not run, a ResNet18 interpolates every image to 32x32.</p>
+{_answers(showings, resolutions, [contender.short for contender in contenders])}
 <footer>{html.escape(", ".join(f"{name} {value}" for name, value in provenance.items() if value is not None))}</footer>
 </body></html>
 """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, body.encode())
-
-
-def _count(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    return "5,000 images of CIFAR-10"
-
-
-def _list(names: Mapping[str, object]) -> str:
-    return "; ".join(html.escape(name) for name in names)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
@@ -100,28 +94,15 @@ def _accuracies(lines: Mapping[str, Sequence[Mapping[str, Any]]], resolutions: S
     return _table(["", *(f"{r}x{r}" for r in resolutions)], rows)
 
 
-def _costs(costs: Sequence[Cost]) -> str:
-    rows = [
-        [
-            f"{cost.resolution}x{cost.resolution}",
-            str(cost.grid),
-            f"{cost.levels} of {costs[0].levels}",
-            f"{cost.parameters:,}",
-            f"{cost.multiply_adds / 1e6:.1f} M",
-            str(cost.time),
-            f"{cost.error:.0e}",
-        ]
-        for cost in costs
-    ]
-    return _table(["input", "grid", "levels run", "parameters", "multiply-adds", "time", "error"], rows)
+def _answers(showings: Sequence[Sequence[Showing]], resolutions: Sequence[int], shorts: Sequence[str]) -> str:
+    def answer(short: str, name: str, grid: str, right: bool) -> str:
+        verdict = f'<span class="{"right" if right else "wrong"}">{html.escape(name)}</span>'
+        return f'<span class="level">{html.escape(short)}</span> {verdict} <span class="level">{grid}</span>'
 
-
-def _answers(showings: Sequence[Sequence[Showing]], resolutions: Sequence[int]) -> str:
     def cell(showing: Showing) -> str:
         said = "<br>".join(
-            f'<span class="{"right" if name == showing.truth else "wrong"}">{html.escape(name)}</span> '
-            f'<span class="level">{format_grid(prediction.grid)}</span>'
-            for name, prediction in showing.answers
+            answer(short, name, format_grid(prediction.grid), name == showing.truth)
+            for short, (name, prediction) in zip(shorts, showing.answers, strict=True)
         )
         return f'<img alt="{html.escape(showing.truth)}" src="data:image/png;base64,{_png(showing.pixels)}">{said}'
 

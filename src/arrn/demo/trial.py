@@ -16,10 +16,11 @@ from arrn.signal import resample
 from arrn.timing import Timing, time_call
 from arrn.training import Recipe, Watcher
 
-__all__ = ["CONTENDERS", "RESOLUTIONS", "Contender", "Cost", "measure_costs", "train_and_judge"]
+__all__ = ["CONTENDERS", "COST_COLUMNS", "RESOLUTIONS", "Contender", "Cost", "measure_costs", "train_and_judge"]
 
 RESOLUTIONS = (32, 24, 16, 12, 8)
 BATCH = 64
+COST_COLUMNS = ("input", "grid", "levels run", "parameters", "multiply-adds", "time", "speed-up", "error")
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,24 @@ class Contender:
 
     Attributes:
         title: what the table and the plot call it.
+        short: what it is called where there is little room.
         folder: of its run, within the demonstration's.
         model: its name.
         options: of the model.
     """
 
     title: str
+    short: str
     folder: str
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 CONTENDERS = (
-    Contender("ARRN with Laplacian dropout", "arrn-dropout", "arrn_small"),
-    Contender("ARRN without it", "arrn-plain", "arrn_small", {"dropout": 0.0}),
+    Contender("ARRN with Laplacian dropout", "dropout", "arrn-dropout", "arrn_small"),
+    Contender("ARRN without it", "without", "arrn-plain", "arrn_small", {"dropout": 0.0}),
     # As many multiply-adds as arrn_small has at 32x32, to within 20%; a test holds it to that.
-    Contender("ResNet18, narrow", "resnet18", "resnet18_small_stem", {"width": 11}),
+    Contender("ResNet18, narrow", "ResNet18", "resnet18", "resnet18_small_stem", {"width": 10}),
 )
 
 
@@ -51,7 +54,7 @@ def train_and_judge(
     contender: Contender, out: Path, epochs: int, machine: Machine, watcher: Watcher | None, say: Callable[[str], None]
 ) -> Report:
     """Trains a contender on the sample, or goes on where it was interrupted, and evaluates it."""
-    recipe = Recipe(epochs=epochs, learning_rate=2e-3)
+    recipe = Recipe(epochs=epochs, batch_size=64, learning_rate=5e-3)
     settings = RunSettings("sample", contender.model, contender.options, recipe)
     folder = out / contender.folder
     run_training(settings, folder, machine, resume=folder.exists(), watcher=watcher, say=say)
@@ -79,6 +82,19 @@ class Cost:
     multiply_adds: int
     time: Timing
     error: float
+
+    def cells(self, top: Cost) -> list[str]:
+        """A row of a table, under `COST_COLUMNS`; `top` is the cost at the highest resolution."""
+        return [
+            f"{self.resolution}x{self.resolution}",
+            str(self.grid),
+            f"{self.levels} of {top.levels}",
+            f"{self.parameters:,}",
+            f"{self.multiply_adds / 1e6:.1f} M",
+            str(self.time),
+            f"{top.time.median / self.time.median:.1f}x",
+            f"{self.error:.0e}",
+        ]
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from arrn.models.rivals import (
     build_resnet18_switchable,
 )
 from arrn.models.summary import ModelSummary, summarise
+from arrn.models.transplanting import TRANSPLANTS, transplant, transplant_builder
 
 __all__ = [
     "DESIGNS",
@@ -34,6 +35,7 @@ __all__ = [
     "model_options",
     "register",
     "summarise",
+    "transplant",
 ]
 
 register("arrn", build_arrn)
@@ -41,6 +43,8 @@ for _name, _design in DESIGNS.items():
     register(_name, design_builder(_design))
 for _name in BASELINES:
     register(_name, fixed_builder(partial(torchvision_network, _name), f"torchvision's {_name}"))
+for _name, _skip_first in TRANSPLANTS.items():
+    register(f"arrn_{_name}", transplant_builder(_name, _skip_first))
 register("resnet18_small_stem", build_resnet18_small_stem)
 register("resnet18_switchable", build_resnet18_switchable)
 register("fourier_operator", build_fourier_operator)

@@ -18,6 +18,7 @@ from arrn.signal.resample import resample_by_matrices
 __all__ = [
     "FixedResolution",
     "ResampledNetwork",
+    "count_classes",
     "fit_channels",
     "fit_classes",
     "fixed_builder",
@@ -119,14 +120,26 @@ def fit_classes(network: nn.Module, num_classes: int) -> None:
     """Replaces the last linear layer, or what stands in its place, by one for `num_classes` (0: none)."""
     if num_classes < 0:
         raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
-    found = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Linear | _Features)]
-    if not found:
+    name, last = _last_layer(network)
+    if last is None:
         raise ArrnError(f"a {type(network).__name__} without a linear layer has no classifier to replace")
-    name, last = found[-1]
-    weight = next(network.parameters())
     features = last.in_features
     layer = nn.Linear(features, num_classes) if num_classes else _Features(features)
-    network.set_submodule(name, layer.to(device=weight.device, dtype=weight.dtype))
+    weight = next(network.parameters(), None)
+    if weight is not None:
+        layer.to(device=weight.device, dtype=weight.dtype)
+    network.set_submodule(name, layer)
+
+
+def count_classes(network: nn.Module) -> int:
+    """The classes that the last linear layer tells apart; 0 where there is none."""
+    _, last = _last_layer(network)
+    return last.out_features if isinstance(last, nn.Linear) else 0
+
+
+def _last_layer(network: nn.Module) -> tuple[str, nn.Linear | _Features | None]:
+    found = [(n, m) for n, m in network.named_modules() if isinstance(m, nn.Linear | _Features)]
+    return found[-1] if found else ("", None)
 
 
 class _Features(nn.Identity):

@@ -29,6 +29,8 @@ class ModelSummary:
         parameters: in all.
         base_parameters: what the lowest resolution needs; the same as `parameters` unless adaptive.
         multiply_adds: for one input at each of `grids`.
+        projection_parameters: how many of `parameters` are the projections A_0 ... A_m of an adaptive network; in
+            a transplant, all that its source did not have.
     """
 
     name: str
@@ -37,6 +39,12 @@ class ModelSummary:
     parameters: int
     base_parameters: int
     multiply_adds: tuple[int, ...]
+    projection_parameters: int = 0
+
+    @property
+    def source_parameters(self) -> int:
+        """What a transplant took from its source: everything but the projections."""
+        return self.parameters - self.projection_parameters
 
 
 def summarise(name: str) -> ModelSummary:
@@ -51,7 +59,13 @@ def summarise(name: str) -> ModelSummary:
             adapted = [model.at_resolution(grid) for grid in model.grids]
             costs = [multiply_adds(m, (1, model.in_channels, *m.size)) for m in adapted]
             return ModelSummary(
-                name, "adaptive", model.grids, count_parameters(model), count_parameters(adapted[-1]), tuple(costs)
+                name,
+                "adaptive",
+                model.grids,
+                count_parameters(model),
+                count_parameters(adapted[-1]),
+                tuple(costs),
+                model.projection_parameters,
             )
         assert isinstance(model, ResampledNetwork | FourierClassifier)
         costs = [multiply_adds(model, (1, model.in_channels, *grid)) for grid in model.grids]

@@ -14,7 +14,7 @@ from arrn.nn.chain import LaplacianChain
 from arrn.nn.config import note_option
 from arrn.nn.cost import count_parameters
 from arrn.nn.dropout import LaplacianDropout
-from arrn.nn.head import Head
+from arrn.nn.head import ClassifierHead
 from arrn.nn.projection import Projection, fold, project, projecting_first_pays
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, format_sizes, level_at_least, level_at_most
@@ -114,6 +114,11 @@ class ARRN(LaplacianChain):
         """The classes the head tells apart; 0 when it returns features."""
         return self._classifier.num_classes
 
+    @property
+    def projection_parameters(self) -> int:
+        """The parameters of A_0 ... A_m; in a transplant, those that its source did not have."""
+        return sum(map(count_parameters, [self.stem, *(residual.projection for residual in self.levels)]))
+
     def level(self, size: Size, policy: Policy | None = None) -> int:
         """The level at which an input of `size` enters; ``sizes[level]`` is its grid."""
         grid = as_grid(size, self.ndim)
@@ -173,8 +178,8 @@ class ARRN(LaplacianChain):
         note_option(self, "num_classes", num_classes)
 
     @property
-    def _classifier(self) -> Head:
-        if not isinstance(self.head, Head):
+    def _classifier(self) -> ClassifierHead:
+        if not isinstance(self.head, ClassifierHead):
             raise ArrnError(
                 f"this network's head is a {type(self.head).__name__}, which has no classes to count or reset"
             )
@@ -197,7 +202,9 @@ class ARRN(LaplacianChain):
     def __repr__(self) -> str:
         """The network as the paper draws it, one line a level."""
         last = self.levels[-1].out_features
-        classes = f" -> {self.head.num_classes}" if isinstance(self.head, Head) else ""
+        gives = self.head.features if isinstance(self.head, ClassifierHead) else last
+        classes = f" -> {self.head.num_classes}" if isinstance(self.head, ClassifierHead) else ""
+        through = f"{last}" if gives == last else f"{last} -> {gives}"
         rates = self.dropout.rates(len(self.residuals))
         rows: list[tuple[list[str], nn.Module]] = [
             (["stem", format_grid(self.grids[0]), f"{self.in_channels} -> {self.stem.out_features}", ""], self.stem),
@@ -213,8 +220,8 @@ class ARRN(LaplacianChain):
                 )
                 for residual, rate in zip(self.levels, rates, strict=True)
             ),
-            (["base", format_grid(self.grids[-1]), f"{last}", type(self.base).__name__], self.base),
-            (["head", "", f"{last}{classes}", type(self.head).__name__], self.head),
+            (["base", format_grid(self.grids[-1]), through, type(self.base).__name__], self.base),
+            (["head", "", f"{gives}{classes}", type(self.head).__name__], self.head),
         ]
         widths = [max(map(len, column)) for column in zip(*(texts for texts, _ in rows), strict=True)]
         lines = [

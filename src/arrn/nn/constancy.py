@@ -18,7 +18,17 @@ from torch import nn
 from arrn.errors import ArrnError, ConstancyError
 from arrn.signal.grid import Grid, Size, as_grid
 
-__all__ = ["block_grid", "check_zero_constant", "output_shape", "preserves_zero", "takes_context"]
+__all__ = [
+    "TOLERANCE",
+    "block_grid",
+    "check_zero_constant",
+    "output_shape",
+    "preserves_zero",
+    "probe_of",
+    "takes_context",
+    "variation",
+    "zero_sample",
+]
 
 # A violation is of the order of 1; rounding in float64, amplified by norms, stays far below this.
 TOLERANCE = 1e-6
@@ -76,14 +86,27 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
     grid = block_grid(block, size)
     if any(parameter.is_meta for parameter in block.parameters()):
         return output_shape(block, features, grid)
-    answer = torch.empty(0)
+    shape = torch.Size()
     for seed in range(2):
         for training in (True, False):
-            generator = torch.Generator("cpu").manual_seed(seed)
-            probe = copy.deepcopy(block).to("cpu", torch.float64).train(training)
-            _randomise(probe, generator)
-            answer = _probe(probe, features, grid, generator)
-    return answer.shape[1], tuple(answer.shape[2:])
+            shape = _probe(*probe_of(block, features, grid, seed, training))
+    return shape[1], tuple(shape[2:])
+
+
+def probe_of(
+    block: nn.Module, features: int, grid: Grid, seed: int, training: bool
+) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A copy of the block that hides nothing, in float64, its input, and a context of the same shape.
+
+    The input's first sample is zero. Beside it stands a random one: were the whole batch constant, each
+    batch norm in training mode would divide rounding errors by a deviation of zero, layer after layer.
+    """
+    generator = torch.Generator("cpu").manual_seed(seed)
+    probe = copy.deepcopy(block).to("cpu", torch.float64).train(training)
+    _randomise(probe, generator)
+    x, context = torch.randn(2, 2, features, *grid, dtype=torch.float64, device="cpu", generator=generator)
+    x[0] = 0
+    return probe, x, context
 
 
 def output_shape(block: nn.Module, features: int, grid: Grid) -> tuple[int, Grid]:
@@ -124,17 +147,21 @@ def _randomise(module: nn.Module, generator: torch.Generator) -> None:
                     value.normal_(generator=generator)
 
 
-def _probe(probe: nn.Module, features: int, grid: Grid, generator: torch.Generator) -> torch.Tensor:
-    zero = torch.zeros(2, features, *grid, dtype=torch.float64, device="cpu")
-    context = torch.randn(zero.shape, dtype=torch.float64, device="cpu", generator=generator)
-    trace = _Trace(probe, _largest if preserves_zero(probe) else _variation)
+def _probe(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Size:
+    trace = _Trace(probe, _largest if preserves_zero(probe) else variation)
     with trace:
-        answer = _run(probe, zero, context)
+        answer = _run(probe, x, context)
+    shape, answer = answer.shape, answer[:1]
     if preserves_zero(probe) and _largest(answer) > 0:
         raise _zero_error(trace, _largest(answer))
     if not preserves_zero(probe) and _varies_over(answer, range(2, answer.ndim)) > TOLERANCE:
-        raise _constancy_error(trace, _varies_over(answer, range(2, answer.ndim)), probe.training, len(grid))
-    return answer
+        raise _constancy_error(trace, _varies_over(answer, range(2, answer.ndim)), probe.training, x.ndim - 2)
+    return shape
+
+
+def zero_sample(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor inside the block that belongs to the first of the two samples."""
+    return tensor[: max(1, tensor.shape[0] // 2)] if tensor.ndim else tensor
 
 
 def _largest(tensor: torch.Tensor) -> float:
@@ -147,7 +174,7 @@ def _varies_over(tensor: torch.Tensor, space: Iterable[int]) -> float:
     return float(stray / tensor.abs().max().clamp_min(1e-30))
 
 
-def _variation(tensor: torch.Tensor) -> float:
+def variation(tensor: torch.Tensor) -> float:
     """How far a tensor inside the block is from constant, in whichever layout makes that smallest.
 
     Tokens (batch, tokens, channels) and channels-last signals are as good as (batch, channels,
@@ -184,7 +211,7 @@ class _Trace:
 
     def _worst(self, value: Any) -> float:
         if isinstance(value, torch.Tensor):
-            return self.measure(value) if value.is_floating_point() and value.numel() else 0.0
+            return self.measure(zero_sample(value)) if value.is_floating_point() and value.numel() else 0.0
         items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
         return max((self._worst(item) for item in items), default=0.0)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError
 
-__all__ = ["Head", "ResidualBase"]
+__all__ = ["ClassifierHead", "Head", "ResidualBase"]
 
 
 class ResidualBase(nn.Module):
@@ -28,7 +30,18 @@ class ResidualBase(nn.Module):
         return answer
 
 
-class Head(nn.Module):
+class ClassifierHead(nn.Module, ABC):
+    """A head that knows how many features reach it and how many classes it tells apart (0: it returns features)."""
+
+    features: int
+    num_classes: int
+
+    @abstractmethod
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new last layer for `num_classes` classes; with 0 features come out."""
+
+
+class Head(ClassifierHead):
     """Global average pooling, dropout and a linear layer (the paper's common head).
 
     Shape: (batch, features, *space) -> (batch, num_classes), or (batch, features) with num_classes=0.

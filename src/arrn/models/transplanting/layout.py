@@ -1,0 +1,161 @@
+"""Where in a network a single signal is alive, and what its channels, grid and resolution are there.
+
+Everything is read off runs without numbers (on the meta device), at the wanted size and at a much
+larger one. What grows with the input is space, what does not is channels, and how fast it grows is
+the resolution: a convolution without padding trims the grid but keeps the resolution, a stride halves it.
+No list of layers is needed, and where growth ends (global pooling, flattening), the head begins.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from arrn.errors import ArrnError
+from arrn.models.transplanting.tracing import describe
+from arrn.signal.grid import Grid, format_grid
+
+__all__ = ["Layout", "Point", "find_layout"]
+
+_BATCH, _OTHER_BATCH = 2, 3
+# Strides round; over this many more samples that makes no difference to the growth.
+_MORE = 1024
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in the graph where one signal is all that later layers need.
+
+    Attributes:
+        node: what gives the signal.
+        index: the last node before the place, in the graph's order.
+        channels, grid: the signal's shape at the wanted size.
+        growth: samples gained along each axis per sample gained by the input: 1/2 after one stride of 2.
+    """
+
+    node: fx.Node
+    index: int
+    channels: int
+    grid: Grid
+    growth: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What two sizes tell about a graph.
+
+    Attributes:
+        points: every place where a single tensor is alive and is a signal, from the input on.
+        growth: of every signal, alive alone or not; see `Point`.
+        alive: for each node, the tensors that are still needed once it has run.
+        counts: nodes that give whole numbers (sizes read off a tensor): the number, None for the batch's size.
+        one_size: the first layer on space that works at the wanted size only, in words, if there is one.
+    """
+
+    points: list[Point]
+    growth: dict[fx.Node, tuple[float, ...]]
+    alive: list[set[fx.Node]]
+    counts: dict[fx.Node, int | None]
+    one_size: str | None
+
+
+def find_layout(traced: fx.GraphModule, channels: int, grid: Grid) -> Layout:
+    """Runs the graph on meta tensors and reads its layout.
+
+    Raises:
+        ArrnError: when the network fails at this size, naming the layer.
+    """
+    bare = copy.deepcopy(traced).to("meta").eval()
+    dtype = next((p.dtype for p in bare.parameters()), torch.get_default_dtype())
+
+    def run(batch: int, more: int, strict: bool) -> _Probe:
+        probe = _Probe(bare, strict)
+        probe.run(torch.empty(batch, channels, *(n + more for n in grid), device="meta", dtype=dtype))
+        return probe
+
+    here, there, wider = run(_BATCH, 0, True), run(_BATCH, _MORE, False), run(_OTHER_BATCH, 0, False)
+    nodes = list(traced.graph.nodes)
+    counts = {
+        node: None if (here.counts[node.name], wider.counts.get(node.name)) == (_BATCH, _OTHER_BATCH) else count
+        for node in nodes
+        if (count := here.counts.get(node.name)) is not None
+        and (count == wider.counts.get(node.name) or count == _BATCH)
+    }
+    alive = _alive_after(nodes, counts)
+    growth = {}
+    for node in nodes:
+        a, b = here.shapes.get(node.name, ()), there.shapes.get(node.name, ())
+        if len(a) == len(b) == len(grid) + 2 and a[:2] == b[:2] and a[0] == _BATCH:
+            gain = tuple((n - m) / _MORE for m, n in zip(a[2:], b[2:], strict=True))
+            if min(gain) > 0:
+                growth[node] = gain
+    points = []
+    for index, live in enumerate(alive):
+        if len(live) == 1 and live <= growth.keys():
+            (node,) = live
+            _, width, *space = here.shapes[node.name]
+            points.append(Point(node, index, width, tuple(space), growth[node]))
+    fixed = next((n for n in nodes if n.name in there.failures and len(here.shapes.get(n.name, ())) > 2), None)
+    one_size = None
+    if fixed is not None:
+        larger = format_grid(tuple(n + _MORE for n in grid))
+        one_size = f"{describe(fixed)} works at {format_grid(grid)} but not at {larger}"
+    return Layout(points, growth, alive, counts, one_size)
+
+
+def _alive_after(nodes: list[fx.Node], counts: dict[fx.Node, int | None]) -> list[set[fx.Node]]:
+    """For each node, which values that depend on the input are still needed once it has run.
+
+    Counts do not, since they can be had from any signal.
+    """
+    position = {node: n for n, node in enumerate(nodes)}
+    varying: set[fx.Node] = set()
+    alive: list[set[fx.Node]] = []
+    live: set[fx.Node] = set()
+    for index, node in enumerate(nodes):
+        if node.op == "placeholder" or any(source in varying for source in node.all_input_nodes):
+            varying.add(node)
+            if node not in counts:
+                live = live | {node}
+        live = {value for value in live if any(position[user] > index for user in value.users)}
+        alive.append(live)
+    return alive
+
+
+class _Unknown:
+    """The value of a node that failed, and of all that depend on it."""
+
+
+class _Probe(fx.Interpreter):
+    """Runs a graph without numbers; notes shapes, whole numbers and failures, by the name of the node."""
+
+    def __init__(self, bare: fx.GraphModule, strict: bool) -> None:
+        super().__init__(bare)
+        self.extra_traceback = False  # our own message is enough
+        self.strict = strict
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.counts: dict[str, int] = {}
+        self.failures: set[str] = set()
+
+    def run_node(self, n: fx.Node) -> Any:
+        if any(isinstance(self.env.get(source), _Unknown) for source in n.all_input_nodes):
+            return _Unknown()
+        try:
+            with torch.no_grad():
+                value = super().run_node(n)
+        except Exception as error:  # whatever the network's own layers raise
+            if not self.strict:
+                self.failures.add(n.name)
+                return _Unknown()
+            source = next((s.name for s in n.all_input_nodes if s.name in self.shapes), None)
+            shape = f" on an input of shape {self.shapes[source]}" if source else ""
+            raise ArrnError(f"the network fails at this size, in {describe(n)}{shape}: {error}") from error
+        if isinstance(value, torch.Tensor):
+            self.shapes[n.name] = tuple(value.shape)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            self.counts[n.name] = value
+        return value

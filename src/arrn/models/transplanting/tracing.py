@@ -1,0 +1,132 @@
+"""Recording what a network does as a graph of layers, keeping whole whatever cannot be looked into."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx, nn
+
+from arrn.errors import ArrnError
+
+__all__ = ["describe", "trace"]
+
+_PREFIX = "network"
+# Layers that others look for by type, also when subclassed: norms to awaken or freeze, an identity where a
+# classifier was.
+_KEPT = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm, nn.Identity)
+
+
+class _OneInput(nn.Module):
+    """Calls a network with its input alone: other arguments keep their defaults, and are not traced."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Any) -> Any:
+        return self.network(x)
+
+
+class _RecoveringTracer(fx.Tracer):
+    """A tracer that takes a module as one opaque layer when its code cannot be traced.
+
+    Code that branches on the values or the shape of its input cannot. The innermost such module is
+    kept whole; all around it is traced.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept_whole: dict[str, str] = {}
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if super().is_leaf_module(m, module_qualified_name) or isinstance(m, _KEPT):
+            return True
+        # Tracing settles branches on self.training for good, so a module that asks is kept whole, unless
+        # it spans resolutions: then there is something to cut inside.
+        return _asks_for_mode(m) and _strided_layers(m) < 2
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        known, stack = set(self.graph.nodes), OrderedDict(self.module_stack)
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception as error:  # whatever the module's own code raises when it is given a stand-in
+            self.module_stack = stack
+            for node in reversed(self.graph.nodes):
+                if node not in known:
+                    self.graph.erase_node(node)
+            path = self.path_of_module(m)
+            self.kept_whole[path] = _reason(error)
+            return self.create_proxy("call_module", path, args, kwargs)
+
+
+def trace(network: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
+    """The network as a graph, in evaluation mode, sharing its modules.
+
+    Returns:
+        The graph, whose nodes name the network's own layers; and, for each module that could not be
+        traced and is one node of it, the reason.
+
+    Raises:
+        ArrnError: when the network's own forward cannot be traced.
+    """
+    mode = network.training
+    wrapper, tracer = _OneInput(network), _RecoveringTracer()
+    modes = {module: module.training for module in network.modules()}
+    wrapper.eval()
+    try:
+        graph = tracer.trace(wrapper)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    if _PREFIX in tracer.kept_whole:
+        raise ArrnError(
+            f"the forward of this {type(network).__name__} cannot be traced, so there is nowhere to cut it: "
+            f"{tracer.kept_whole[_PREFIX]}; put what branches on its input into a module of its own"
+        )
+    for name, value in vars(wrapper).items():  # tensors that forward makes on the fly
+        if name.startswith("_tensor_constant"):
+            setattr(network, name, value)
+    for node in graph.nodes:
+        if node.op in ("call_module", "get_attr"):
+            node.target = node.target.removeprefix(f"{_PREFIX}.")
+    traced = fx.GraphModule(network, graph, type(network).__name__)
+    traced.training = mode
+    return traced, {path.removeprefix(f"{_PREFIX}."): why for path, why in tracer.kept_whole.items()}
+
+
+def describe(node: fx.Node) -> str:
+    """A node in words that a user can find in the network: the layer, or the function and where it is called."""
+    if node.op == "call_module":
+        return f"layer {node.target!r}"
+    stack = [path.removeprefix(_PREFIX).removeprefix(".") for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    place = f" in {stack[-1]!r}" if stack and stack[-1] else " in its forward"
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    return f"{name}(){place}"
+
+
+def _asks_for_mode(module: nn.Module) -> bool:
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and "training" in code.co_names
+
+
+def _strided_layers(module: nn.Module) -> int:
+    def strided(layer: nn.Module) -> bool:
+        stride = getattr(layer, "stride", 1)
+        steps = stride if isinstance(stride, tuple | list) else (stride,)
+        return any(isinstance(step, int) and step > 1 for step in steps)
+
+    return sum(strided(layer) for layer in module.modules())
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong and in which line of the network's own code."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename.replace("\\", "/")]
+    own = [f for f in frames if f.filename != __file__]
+    where = f" at {own[-1].filename}:{own[-1].lineno}, `{own[-1].line}`" if own else ""
+    return f"{str(error).splitlines()[0] if str(error) else type(error).__name__}{where}"

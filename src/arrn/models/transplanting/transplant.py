@@ -1,0 +1,165 @@
+"""`transplant`: a fixed-resolution convolutional network becomes an adaptive one, with its weights."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import fx, nn
+
+from arrn.errors import ArrnError, ConstancyError
+from arrn.models.transplanting.blame import find_varying_node
+from arrn.models.transplanting.cutting import Pieces, cut
+from arrn.models.transplanting.dropout import drop_whole_channels, dropout_as_layers
+from arrn.models.transplanting.head import SourceHead
+from arrn.models.transplanting.ladder import check_ladder, discard
+from arrn.models.transplanting.layout import find_layout
+from arrn.models.transplanting.padding import replicate_padding
+from arrn.models.transplanting.tracing import trace
+from arrn.nn.arrn import ARRN, Policy
+from arrn.nn.dropout import Draw, LaplacianDropout
+from arrn.nn.head import Head
+from arrn.nn.projection import Projection
+from arrn.nn.residual import LaplacianResidual
+from arrn.signal.grid import Grid, Size, as_grid, format_grid
+from arrn.signal.kernels import Kernel, KernelLike
+from arrn.signal.kernels import kernel as as_kernel
+
+__all__ = ["transplant"]
+
+_CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def transplant(
+    model: nn.Module,
+    size: Size,
+    *,
+    in_channels: int | None = None,
+    num_classes: int | None = None,
+    skip_first: int = 0,
+    kernel: KernelLike = "perfect",
+    dropout: float | Sequence[float] = 0.0,
+    draw: Draw = "stratified",
+    policy: Policy = "exact",
+    check: bool = True,
+) -> ARRN:
+    """An ARRN from the layers and weights of a convolutional network, such as a pretrained backbone.
+
+    The network is traced and cut before each layer that lowers the resolution, where a single signal is
+    alive. Each run of layers becomes the block of a Laplacian residual on the grid that reaches it, the
+    last one the base, and what follows the last signal (pooling, classifier) the head. Zero padding
+    becomes replicate padding. Added are the stem A_0, an identity unless `in_channels` or `skip_first` change
+    what enters the first run, and one projection per residual, drawn at random: the result computes something
+    else than the source did, and wants fine-tuning. The source itself is left alone.
+
+    Args:
+        model: the network; called as ``model(x)``, traceable by `torch.fx` but for parts that may stay whole.
+        size: the highest resolution, at which the source would have run: the top of the ladder.
+        in_channels: channels of the input, by default those of the source's first convolution.
+        num_classes: a new classifier for so many classes (0: none); by default the source's own stays.
+        skip_first: discards the first so many residuals, and lets the input enter the next one at `size`
+            through A_0. Each stride that goes makes all later grids twice as large; the paper discards two
+            for MobileNetV3, whose last grids would otherwise be very small.
+        kernel: the smoothing kernel or its name.
+        dropout: Laplacian dropout's p, one number or one per residual.
+        draw: how Laplacian dropout draws.
+        policy: the level for sizes between two grids.
+        check: refuse blocks that could not be skipped exactly.
+
+    Raises:
+        ArrnError: for what cannot be spliced, saying where and why.
+
+    >>> source = nn.Sequential(
+    ...     nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+    ...     nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+    ...     nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+    ...     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+    ... )
+    >>> adaptive = transplant(source, size=32).eval()
+    >>> adaptive.sizes
+    (32, 16, 8)
+    >>> adaptive(torch.rand(2, 3, 11, 15)).shape
+    torch.Size([2, 10])
+    """
+    first = _first_convolution(model)
+    if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 0):
+        raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes!r}")
+    grid, smoothing = as_grid(size, first.weight.ndim - 2), as_kernel(kernel)
+    traced, kept_whole = trace(copy.deepcopy(model))
+    replicate_padding(traced, len(grid))
+    dropout_as_layers(traced)
+    layout = find_layout(traced, first.in_channels, grid)
+    pieces = discard(cut(traced, layout, kept_whole), skip_first)
+    for run in pieces.runs:
+        drop_whole_channels(run)
+    ladder = check_ladder(pieces, grid, smoothing)
+    residuals = [
+        _residual(run, *features, *grids, smoothing, check)
+        for run, features, grids in zip(
+            pieces.runs, itertools.pairwise(pieces.features[:-1]), itertools.pairwise(ladder), strict=True
+        )
+    ]
+    entering = first.in_channels if in_channels is None else in_channels
+    result = ARRN(
+        stem=_stem(entering, pieces.features[0], same=not skip_first),
+        residuals=residuals,
+        base=pieces.base,
+        head=_head(pieces, num_classes),
+        dropout=LaplacianDropout(dropout, draw),
+        policy=policy,
+    )
+    return _settle(result, first.weight).train(model.training)
+
+
+def _first_convolution(model: nn.Module) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
+    if not isinstance(model, nn.Module):
+        raise ArrnError(f"expected a network (an nn.Module) to transplant, got a {type(model).__name__}")
+    if isinstance(model, ARRN):
+        raise ArrnError("this network is an ARRN already: there is nothing to transplant")
+    for module in model.modules():
+        if isinstance(module, _CONVOLUTION):
+            return module
+    raise ArrnError(f"only convolutional networks can be transplanted, but this {type(model).__name__} has none")
+
+
+def _stem(in_channels: int, features: int, same: bool) -> Projection:
+    """A_0: the identity where the source's own channels enter its own first layer."""
+    weight = torch.eye(features) if same and in_channels == features else None
+    return Projection(in_channels, features, weight)
+
+
+def _residual(
+    run: fx.GraphModule, in_features: int, out_features: int, size: Grid, next_size: Grid, kernel: Kernel, check: bool
+) -> LaplacianResidual:
+    try:
+        return LaplacianResidual(run, in_features, out_features, size, next_size, kernel, check=check)
+    except ConstancyError as error:
+        culprit = f"layer {error.submodule!r}" if error.submodule else find_varying_node(run, in_features, size)
+        raise ConstancyError(
+            f"the run of layers from {format_grid(size)} to {format_grid(next_size)} depends on the position, because "
+            f"of {culprit}: {error}",
+            error.submodule,
+            error.deviation,
+        ) from error
+
+
+def _head(pieces: Pieces, num_classes: int | None) -> nn.Module:
+    head = SourceHead(pieces.head, pieces.features[-1])
+    if num_classes is None or num_classes == head.num_classes:
+        return head
+    if len(pieces.head.graph.nodes) == 2:  # the source ends in a signal
+        return Head(pieces.features[-1], num_classes)
+    head.reset_classifier(num_classes)
+    return head
+
+
+def _settle(result: ARRN, like: torch.Tensor) -> ARRN:
+    """Puts what was added where the source's weights are; these stay as they are."""
+    added: list[nn.Module] = [result.stem, result.head]
+    for residual in result.levels:
+        added += [residual.projection, residual.down, residual.up]
+    for module in added:
+        module.to(device=like.device, dtype=like.dtype)
+    return result

@@ -1,0 +1,86 @@
+"""The named designs: the paper's sizes, the exact law, training, saving; with both kinds of blocks."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import arrn
+from arrn.models import DESIGNS, summarise
+from arrn.nn import adaptation_discrepancy, awaken_norms, check_zero_constant, count_parameters
+from arrn.signal import resample
+
+# Millions of parameters at the base and in all; the inputs; dropout; evaluation between two sizes.
+PAPER = {
+    "arrn_cifar10": (5.33, 8.09, 32, 0.6, "exact"),
+    "arrn_cifar100": (9.59, 14.5, 32, 0.3, "exact"),
+    "arrn_tinyimagenet": (15.0, 19.8, 64, 0.3, "cheap"),
+    "arrn_stl10": (13.8, 18.4, 96, 0.3, "cheap"),
+}
+EVERY = ["arrn_small", "arrn_cifar10", *(pytest.param(n, marks=pytest.mark.slow) for n in list(PAPER)[1:])]
+
+
+@pytest.mark.parametrize(("name", "figures"), PAPER.items())
+def test_sizes_agree_with_the_paper(name: str, figures: tuple[float, float, int, float, str]) -> None:
+    base, total, top, dropout, policy = figures
+    summary, design = summarise(name), DESIGNS[name]
+    assert summary.base_parameters == pytest.approx(base * 1e6, rel=0.03)
+    assert summary.parameters == pytest.approx(total * 1e6, rel=0.03)
+    assert (design.sizes[0], design.dropout, design.policy) == (top, dropout, policy)
+    with torch.device("meta"):
+        adapted = arrn.create_model(name).at_resolution(design.sizes[-1])
+    assert count_parameters(adapted) == summary.base_parameters
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_multiply_adds_fall_over_the_ladder(name: str) -> None:
+    costs = summarise(name).multiply_adds
+    assert len(costs) == len(DESIGNS[name].sizes) >= 3
+    assert all(low < high for high, low in itertools.pairwise(costs))
+
+
+def test_a_design_is_data() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DESIGNS["arrn_small"].dropout = 0.0
+
+
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@pytest.mark.parametrize("name", EVERY)
+def test_adaptation_is_exact_and_the_skipped_blocks_matter(name: str, block: str) -> None:
+    model = arrn.create_model(name, block=block, policy="exact")
+    top = DESIGNS[name].sizes[0]
+    awaken_norms(model, torch.randn(4, 3, top, top), steps=5)
+    x = torch.randn(2, 3, top, top)
+    for level in model.levels:
+        if block == "inverted":
+            check_zero_constant(level.block, level.in_features, level.size)
+    sizes = [top * 3 // 4, top // 2, top // 4, (top * 5 // 8) | 1]
+    for size in sizes:
+        assert adaptation_discrepancy(model, resample(x, size)) < 1e-4
+    smoothed = resample(resample(x, model.sizes[1]), top)
+    with torch.no_grad():
+        assert (model(x) - model(smoothed)).norm() / model(x).norm() > 1e-2
+        model.double()
+        assert max(adaptation_discrepancy(model, resample(x.double(), size)) for size in sizes) < 1e-9
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_trains_and_survives_saving(name: str, tmp_path: Path) -> None:
+    model = arrn.create_model(name, num_classes=7).train()
+    top = DESIGNS[name].sizes[0]
+    nn.functional.cross_entropy(model(torch.randn(8, 3, top, top)), torch.arange(8) % 7).backward()
+    assert all(p.grad is not None for p in model.parameters())
+    arrn.save(model.eval(), tmp_path)
+    x = torch.randn(2, 3, top * 3 // 4, top // 2 + 1)
+    with torch.no_grad():
+        assert torch.equal(arrn.load(tmp_path)(x), model(x))
+
+
+def test_bad_options_are_refused() -> None:
+    with pytest.raises(arrn.ArrnError, match="num_classes must be a whole number of at least 0, got -1"):
+        arrn.create_model("arrn_small", num_classes=-1)
+    with pytest.raises(arrn.ArrnError, match="unknown block 'zeropreserving'; did you mean 'zero_preserving'"):
+        arrn.create_model("arrn_small", block="zeropreserving")
