@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import nn
 from arrn import __version__
 from arrn.errors import ArrnError
 from arrn.models import create_model
+from arrn.writing import write_atomically
 
 __all__ = ["FORMAT_VERSION", "Metadata", "load", "save", "write_atomically"]
 
@@ -43,21 +43,6 @@ class Metadata:
     std: tuple[float, ...] | None = None
     resampler: str | Mapping[str, Any] | None = None
     class_names: tuple[str, ...] | None = None
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: temporary file, fsync, rename."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes files that others cannot read
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:

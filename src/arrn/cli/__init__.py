@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 from arrn.errors import ArrnError, RunError
 
 __all__ = ["main"]
 
+_KILLED_BY_SIGINT = 130  # what typer makes of a KeyboardInterrupt
+
 
 def main() -> None:
     """Runs the command line. It exits with 0 when done, 1 when a run failed, 2 for bad input; errors are one line."""
     try:
+        import typer
+
         from arrn.cli.app import app
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"arrn: the command line needs {error.name}: pip install 'arrn[train]'\n")
-        sys.exit(2)
+        _fail(f"the command line needs {error.name}: pip install 'arrn[train]'", 2)
+    # What typer calls usage errors: it brings a click of its own, older versions use the package.
+    usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     try:
-        app()
+        with _terminated_as_interrupted():
+            code = app(prog_name="arrn", standalone_mode=False)
     except ArrnError as error:
-        sys.stderr.write(f"arrn: {' '.join(str(error).split())}\n")
-        sys.exit(1 if isinstance(error, RunError) else 2)
-    except KeyboardInterrupt:
-        sys.stderr.write("arrn: interrupted\n")
-        sys.exit(1)
+        _fail(str(error), 1 if isinstance(error, RunError) else 2)
+    except usage_error as error:
+        message: str = error.format_message()  # type: ignore[attr-defined]
+        if not message.strip() or "\n" in message:  # `arrn` alone: it is the help, which typer may have printed
+            sys.stderr.write(message)
+            sys.exit(2)
+        _fail(f"{message} ({_command(error)} --help tells more)", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _KILLED_BY_SIGINT
+    if code == _KILLED_BY_SIGINT:
+        _fail("interrupted", 1)
+    sys.exit(code or 0)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    sys.stderr.write(f"arrn: {' '.join(message.split())}\n")
+    sys.exit(code)
+
+
+def _command(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    return "arrn" if context is None else str(context.command_path)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM does what SIGINT does: files are closed, processes ended, and the error is a line."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

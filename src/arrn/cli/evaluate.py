@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from arrn.cli.console import console
+from arrn.cli.console import console, say
 from arrn.cli.values import whole_numbers
 from arrn.errors import ArrnError
 
@@ -43,6 +44,7 @@ def evaluate(
         bool | None,
         typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
     ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
 ) -> None:
     """Measure accuracy at a range of resolutions: a table, a picture and a JSON file.
 
@@ -60,7 +62,7 @@ def evaluate(
     from arrn.evaluation import write_report
     from arrn.experiments import judge
     from arrn.nn.arrn import as_policy
-    from arrn.plots import accuracy_lines, plot_accuracy
+    from arrn.plots import accuracy_lines
 
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
@@ -79,7 +81,10 @@ def evaluate(
             device,
             stream,
             lambda done, total: bar.update(task, completed=done, total=total),
+            skip_bad,
         )
+    if report.facts["skipped"]:
+        say(f"skipped {report.facts['skipped']} bad samples")
     ending = "" if split == "test" else f"-{split}"
     file = json or folder / f"evaluation{ending}.json"
     write_report(report, file)
@@ -90,17 +95,25 @@ def evaluate(
     as_they_come = [result for result in report.results if result["resolution"] is None]
     if as_they_come:
         console.print(_level_table(as_they_come))
-    console.print(f"numbers: {file}", highlight=False, soft_wrap=True)
-    picture = plot_accuracy(plot or folder / f"evaluation{ending}.png", lines, title)
-    console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+    say(f"numbers: {file}")
+    say(f"picture: {_draw(plot or folder / f'evaluation{ending}.png', lines, title)}")
+
+
+def _draw(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Path:
+    from arrn.plots import plot_accuracy
+
+    try:
+        return plot_accuracy(path, lines, title)
+    except OSError as error:
+        raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def accuracy_table(lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Table:
     """Accuracies with their intervals: a row for each resolution, a column for each line of the plot."""
-    table = Table(title=title, caption="accuracy in %, with 95% intervals")
+    table = Table(title=escape(title), caption="accuracy in %, with 95% intervals")
     table.add_column("resolution", justify="right")
     for label in lines:
-        table.add_column(label, justify="right")
+        table.add_column(escape(label), justify="right")
     sizes = sorted({point["resolution"] for points in lines.values() for point in points}, reverse=True)
     for size in sizes:
         found = [next((p for p in points if p["resolution"] == size), None) for points in lines.values()]
@@ -110,7 +123,7 @@ def accuracy_table(lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str)
 
 def _accuracy(point: Mapping[str, Any]) -> str:
     low, high = point["interval"]
-    return f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]".replace("[", r"\[")
+    return escape(f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
 
 
 def _level_table(results: Sequence[Mapping[str, Any]]) -> Table:

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from arrn.cli.console import console
 from arrn.errors import unknown_name
-from arrn.signal.grid import format_grid
 
 __all__ = ["models"]
 
@@ -27,13 +26,15 @@ def models(
     arrn models cifar resnet18
     """
     from arrn.models import list_models, summarise
+    from arrn.signal.grid import format_grid
 
     chosen = [name for name in list_models() if not names or any(part in name for part in names)]
     if not chosen:
         raise unknown_name("model", " ".join(names or []), list_models())
     table = Table(
-        title="parameters: at the lowest resolution and in all; projections: how many of them; "
-        "multiply-adds: at each resolution"
+        title="Networks by name, in millions",
+        caption="parameters: at the lowest resolution and in all; projections: how many of those in all; "
+        "multiply-adds: at each size",
     )
     for column in ("name", "kind", "sizes"):
         table.add_column(column, no_wrap=column == "name")
@@ -47,8 +48,8 @@ def models(
             name,
             summary.kind,
             " ".join(map(format_grid, summary.grids)),
-            " to ".join(f"{count / 1e6:.2f} M" for count in counts),
-            f"{summary.projection_parameters / 1e6:.2f} M" if adaptive else "",
-            " ".join(f"{cost / 1e6:.0f} M" if cost >= 1e7 else f"{cost / 1e6:.1f} M" for cost in summary.multiply_adds),
+            " to ".join(f"{count / 1e6:.2f}" for count in counts),
+            f"{summary.projection_parameters / 1e6:.2f}" if adaptive else "",
+            " ".join(f"{cost / 1e6:.0f}" if cost >= 1e7 else f"{cost / 1e6:.1f}" for cost in summary.multiply_adds),
         )
     console.print(table)

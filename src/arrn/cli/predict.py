@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
-from arrn.cli.console import console
-from arrn.signal.grid import format_grid
+from arrn.cli.console import console, say
 
 __all__ = ["predict"]
 
@@ -32,10 +32,11 @@ def predict(
     from arrn.evaluation import predict as answer
     from arrn.experiments import load_network, pick_device
     from arrn.nn.arrn import as_policy
+    from arrn.signal.grid import format_grid
 
+    chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
     pixels = [decode(path, str(path)) for path in images]
-    chosen = None if policy is None else as_policy(policy)
     answer(model, pixels[:1], normalisation, chosen)  # the first run sets torch up, which no image should pay for
     predictions = answer(model, pixels, normalisation, chosen)
     table = Table()
@@ -44,14 +45,12 @@ def predict(
     for path, image, prediction in zip(images, pixels, predictions, strict=True):
         names = metadata.class_names
         table.add_row(
-            str(path),
+            escape(str(path)),
             "x".join(map(str, image.shape[1:])),
-            str(prediction.label) if names is None else names[prediction.label],
+            str(prediction.label) if names is None else escape(names[prediction.label]),
             f"{prediction.probability:.1%}",
             format_grid(prediction.grid),
             f"{1e3 * prediction.seconds:.1f} ms",
         )
     console.print(table)
-    console.print(
-        "level: the grid on which the image entered the network; levels above it did not run", highlight=False
-    )
+    say("level: the grid on which the image entered the network; levels above it did not run")

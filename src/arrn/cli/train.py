@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from arrn.cli.console import console
+from arrn.cli.console import console, say
 from arrn.cli.values import assignments, whole_numbers
 
 __all__ = ["train"]
@@ -72,16 +72,19 @@ def train(
     arrn train cifar10 --out runs/first --resume
     """
     from arrn.cli.progress import watch
+    from arrn.data import list_datasets
     from arrn.experiments import Machine, RunSettings, read_settings, run_training
     from arrn.training import PAPER_CIFAR, RECIPES, read_recipe
 
+    if data is None and dataset not in list_datasets() and Path(dataset).expanduser().is_dir():
+        dataset = str(Path(dataset).expanduser().resolve())  # a run goes on from any folder
+    model_name = model or _USUAL_MODELS.get(dataset, "arrn_small")
+    folder = out or Path("runs") / f"{Path(dataset).name}-{model_name}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": dataset, "model": model, "seed": seed, "holdout": holdout}
     given |= {"data": None if data is None else str(data.expanduser().resolve()), "skip_bad": skip_bad or None}
     given = {name: value for name, value in given.items() if value is not None}
-    saved = read_settings(out) if resume and out is not None else None
-    start = saved or RunSettings(
-        dataset, _USUAL_MODELS.get(dataset, "arrn_small"), recipe=RECIPES.get(dataset, PAPER_CIFAR)
-    )
+    saved = read_settings(folder) if resume else None
+    start = saved or RunSettings(dataset, model_name, recipe=RECIPES.get(dataset, PAPER_CIFAR))
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
@@ -91,15 +94,7 @@ def train(
     if dropout is not None:
         options["dropout"] = dropout
     settings = dataclasses.replace(start, **given, options=options)
-    folder = out or Path("runs") / f"{Path(dataset).name}-{settings.model}-seed{settings.seed}"
     machine = Machine(device, stream, workers, compiled, deterministic, checkpoint_every, tensorboard)
     with watch(console) as watcher:
-        run_training(
-            settings,
-            folder,
-            machine,
-            resume,
-            watcher,
-            lambda text: console.print(text, highlight=False, soft_wrap=True),
-        )
-    console.print(f"trained network: {folder}  (next: arrn evaluate {folder})", highlight=False, soft_wrap=True)
+        run_training(settings, folder, machine, resume, watcher, say)
+    say(f"trained network: {folder}  (next: arrn evaluate {folder})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Sequence
 from typing import Any
@@ -33,8 +34,14 @@ def assignments(option: str, texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise ArrnError(f"{option} takes name=value, got {text!r}")
-        try:
-            found[name.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except ValueError:
-            found[name.strip()] = value.strip()
+        found[name.strip()] = _value(value)
     return found
+
+
+def _value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+        json.dumps(value)  # what is kept with a run; TOML has dates besides
+    except (ValueError, TypeError, RecursionError):
+        return text.strip()
+    return value

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing.util import Finalize
+from typing import Any, Self
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from arrn.data.buckets import Bucket
 from arrn.data.epochs import PlannedBatch, plan_epoch, plan_in_order, steps_per_epoch
@@ -55,6 +58,15 @@ class Batches(ABC):
     def in_order(self) -> Iterator[Batch]:
         """Every sample once, bucket by bucket, unshuffled."""
         return self._take(plan_in_order(self.counts, self.batch_size))
+
+    def close(self) -> None:  # noqa: B027  # in memory there is nothing to end
+        """Ends the processes that read, if there are any; no batches come after it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @abstractmethod
     def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]: ...
@@ -114,9 +126,16 @@ class StreamedBatches(Batches):
             persistent_workers=workers > 0,
             multiprocessing_context="spawn" if workers else None,
             pin_memory=device.type == "cuda",
+            worker_init_fn=_outlive_signals,
         )
+        # Also when the interpreter exits: workers that outlive signals would not hear that they should end.
+        self._finalize = Finalize(self, _end_workers, (self._loader,), exitpriority=1)
+
+    def close(self) -> None:
+        self._finalize()
 
     def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
+        assert self._finalize.still_active(), "these batches are closed"
         chosen = [self._members[batch.bucket][batch.places] for batch in plan]
         self._order.batches = [indices.tolist() for indices in chosen]
         for indices, images in zip(chosen, self._loader, strict=True):
@@ -148,10 +167,25 @@ class _Reader(Dataset[torch.Tensor]):
 
     def __getitems__(self, indices: list[int]) -> torch.Tensor | BadSample:
         try:
-            return torch.stack([self.placement(self.source.read(index)) for index in indices])
+            first = self.placement.read(self.source, indices[0])
+            grid = tuple(first.shape[1:])
+            return torch.stack([first, *(self.placement.read(self.source, index, grid) for index in indices[1:])])
         except BadSample as error:
             return error  # raised in the main process: the loader would wrap it in a page of traceback
 
 
 def _as_read(stacked: Any) -> Any:
     return stacked
+
+
+def _outlive_signals(worker: int) -> None:
+    """A signal to the whole group stops the run when its step is done, and that step may need this worker."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_workers(loader: DataLoader[torch.Tensor]) -> None:
+    iterator = loader._iterator
+    if isinstance(iterator, _MultiProcessingDataLoaderIter):
+        iterator._shutdown_workers()
+    loader._iterator = None

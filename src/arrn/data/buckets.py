@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -63,16 +64,20 @@ def load_buckets(
     for index, size in enumerate(examined.sizes):
         members[placement.targets[size]].append(index)
     buckets, done = [], 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
         for grid in sorted(members, reverse=True):
             indices = members[grid]
             images = torch.empty((len(indices), 3, *grid), dtype=torch.uint8)
-            for place, image in enumerate(pool.map(lambda index: placement(source.read(index)), indices)):
+            read = partial(placement.read, source, grid=grid)
+            for place, image in enumerate(pool.map(read, indices)):
                 images[place] = image
                 done += 1
                 if progress is not None:
                     progress(done)
             buckets.append(Bucket(images.to(device), source.labels[indices].to(device)))
+    finally:
+        pool.shutdown(cancel_futures=True)  # an error does not wait for what is still to be read
     return buckets
 
 

@@ -56,6 +56,7 @@ def plan_in_order(counts: Sequence[int], batch_size: int) -> list[PlannedBatch]:
     return [
         PlannedBatch(bucket, places)
         for bucket, count in enumerate(counts)
+        if count
         for places in torch.split(torch.arange(count), batch_size)
     ]
 

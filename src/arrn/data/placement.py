@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from arrn.signal.grid import Grid
+from arrn.data.source import BadSample, Source
+from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import Kernel, kernel
 from arrn.signal.resample import resample
 
@@ -43,3 +44,15 @@ class Placement:
             return image
         moved = resample(image[None].float(), target, self.kernel)[0]
         return moved.round_().clamp_(0, 255).to(torch.uint8)
+
+    def read(self, source: Source, index: int, grid: Grid | None = None) -> torch.Tensor:
+        """Reads a sample and brings it to its grid, which must be `grid` where one is given.
+
+        Raises:
+            BadSample: for one that cannot be read, or is not of the size it had when it was looked at.
+        """
+        image = source.read(index)
+        size = tuple(image.shape[1:])
+        if size not in self.targets or grid not in (None, self.targets[size]):
+            raise BadSample(source.where(index), f"it has become {format_grid(size)} since it was looked at")
+        return self(image)

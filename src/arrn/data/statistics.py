@@ -18,8 +18,8 @@ def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float
     samples = images = 0
     for batch in batches.epoch(0):
         pixels = batch.images.movedim(1, 0).flatten(1).float() / 255
-        total = total + pixels.sum(dim=1).double().cpu()
-        square = square + pixels.square().sum(dim=1).double().cpu()
+        total = total + pixels.sum(dim=1).cpu().double()
+        square = square + pixels.square().sum(dim=1).cpu().double()
         samples += pixels.shape[1]
         images += len(batch.labels)
         if images >= _ENOUGH:

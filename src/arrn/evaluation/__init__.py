@@ -1,6 +1,6 @@
 """How good a network is, at every resolution, and what it answers."""
 
-from arrn.evaluation.accuracy import Answers, Setting, evaluate
+from arrn.evaluation.accuracy import Answers, Setting, affordable_batch, evaluate
 from arrn.evaluation.intervals import wilson_interval
 from arrn.evaluation.prediction import Prediction, predict
 from arrn.evaluation.report import Report, default_resolutions, make_report, settings_for, write_report
@@ -13,6 +13,7 @@ __all__ = [
     "Report",
     "Resampler",
     "Setting",
+    "affordable_batch",
     "default_resolutions",
     "evaluate",
     "lower",

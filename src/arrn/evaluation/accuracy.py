@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from arrn.nn.arrn import ARRN, Policy
 from arrn.signal.grid import Grid
 from arrn.signal.resample import resample
 
-__all__ = ["Answers", "Setting", "evaluate"]
+__all__ = ["Answers", "Setting", "affordable_batch", "evaluate"]
+
+_AFFORDABLE = 2**27  # numbers in a batch of images on their own grids: half a gigabyte in float32
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,16 @@ class Answers:
         for grid, hit in zip(self.grids, (self.predictions == self.labels).tolist(), strict=True):
             hits[grid].append(hit)
         return {grid: (sum(hits[grid]), len(hits[grid])) for grid in sorted(hits, reverse=True)}
+
+
+def affordable_batch(batch_size: int, sizes: Iterable[Grid]) -> int:
+    """At most `batch_size`, and few enough that a batch of the largest of `sizes` does not fill the memory.
+
+    >>> affordable_batch(256, [(32, 32)]), affordable_batch(256, [(32, 32), (3000, 4000)])
+    (256, 3)
+    """
+    largest = max(3 * math.prod(size) for size in sizes)
+    return max(1, min(batch_size, _AFFORDABLE // largest))
 
 
 @torch.no_grad()

@@ -21,4 +21,5 @@ def wilson_interval(correct: int, total: int, z: float = 1.959963984540054) -> t
     spread = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
     scale = 1 + z * z / total
     centre = share + z * z / (2 * total)
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    # The bounds at 0 and at 1 are exact, but for rounding.
+    return min(share, max(0.0, (centre - spread) / scale)), max(share, min(1.0, (centre + spread) / scale))

@@ -15,8 +15,8 @@ from arrn.evaluation.resamplers import Resampler
 from arrn.models.fixed import ResampledNetwork
 from arrn.nn.arrn import ARRN, Policy
 from arrn.provenance import provenance
-from arrn.saving import write_atomically
 from arrn.signal.grid import format_grid
+from arrn.writing import write_atomically
 
 __all__ = ["Report", "default_resolutions", "make_report", "settings_for", "write_report"]
 
@@ -30,7 +30,7 @@ class Report:
         dataset: its name.
         results: one dictionary for each setting: resolution (None: as the samples come), adapt, policy,
             accuracy, correct, total, interval (Wilson, 95%), balanced_accuracy, levels.
-        facts: everything else that describes the evaluation: split, resampler, provenance.
+        facts: everything else that describes the evaluation: split, resampler, skipped, provenance.
     """
 
     model: str
@@ -68,7 +68,9 @@ def default_resolutions(model: object, size: int) -> tuple[int, ...]:
     return tuple(sorted(found, reverse=True))
 
 
-def make_report(model: str, dataset: str, split: str, answers: Sequence[Answers], resampler: Resampler) -> Report:
+def make_report(
+    model: str, dataset: str, split: str, answers: Sequence[Answers], resampler: Resampler, skipped: int = 0
+) -> Report:
     """Counts, shares and intervals of every setting, with where they came from.
 
     For an ARRN, `agreement` is the share of samples on which skipping levels and running them all give
@@ -76,7 +78,8 @@ def make_report(model: str, dataset: str, split: str, answers: Sequence[Answers]
     """
     full = {a.setting.resolution: a for a in answers if a.setting.adapt is False}
     results = [_result(a, full.get(a.setting.resolution)) for a in answers]
-    return Report(model, dataset, results, {"split": split, "resampler": resampler, "provenance": provenance()})
+    facts = {"split": split, "resampler": resampler, "skipped": skipped, "provenance": provenance()}
+    return Report(model, dataset, results, facts)
 
 
 def _result(answers: Answers, full: Answers | None) -> dict[str, Any]:

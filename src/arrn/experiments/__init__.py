@@ -1,8 +1,10 @@
 """Runs: from a data set and a model's name to a trained, resumable, evaluated network."""
 
 from arrn.experiments.device import DEVICES, pick_device
+from arrn.experiments.folder import is_finished
 from arrn.experiments.judging import judge, load_network
-from arrn.experiments.run import Machine, is_finished, run_training
+from arrn.experiments.machine import Machine
+from arrn.experiments.run import run_training
 from arrn.experiments.settings import RunSettings, read_settings
 from arrn.experiments.splits import SPLITS, open_split
 

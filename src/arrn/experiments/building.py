@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from arrn.data import Examined
 from arrn.data.seeding import derive_seed
+from arrn.errors import ArrnError, unknown_name
 from arrn.experiments.settings import RunSettings
 from arrn.models import create_model, model_options
 from arrn.models.rivals import SwitchableNetwork
@@ -19,6 +21,8 @@ from arrn.training.recipe import Recipe
 
 __all__ = ["build_network"]
 
+_WORDS = {"in_channels": "channels", "ndim": "axes"}
+
 
 def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
     """The network of a run, with as many classes as the data have, and the recipe that suits it.
@@ -26,14 +30,25 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     A fixed-resolution network is made for the size that most of the training images have, unless its
     options say otherwise; a switchable one is trained at all of its sizes.
     """
+    known = model_options(settings.model)
     options = dict(settings.options)
-    options.setdefault("num_classes", len(train.source.class_names))
-    if "size" in model_options(settings.model):
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"option of model {settings.model!r}:", name, known)
+    classes = len(train.source.class_names)
+    if options.setdefault("num_classes", classes) != classes:
+        raise ArrnError(f"num_classes is {options['num_classes']!r}, but the data set has {classes} classes")
+    for name, right in (("in_channels", 3), ("ndim", 2)):
+        if options.get(name, right) != right:
+            raise ArrnError(f"{name} is {options[name]!r}, but images have {right} {_WORDS[name]}")
+    if "size" in known:
         options.setdefault("size", max(_usual_size(train)))
     torch.manual_seed(derive_seed(settings.seed, "weights"))
-    model = create_model(settings.model, **options)
+    model = _create(settings.model, options)
     recipe = settings.recipe
     if isinstance(model, ARRN):
+        if "policy" in options:
+            recipe = recipe.with_options({"policy": model.policy})
         model.policy = recipe.policy
         _compare_sizes(model.grids, train, say)
     if isinstance(model, SwitchableNetwork) and not recipe.resolutions:
@@ -41,6 +56,15 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
         recipe = recipe.with_options({"resolutions": sizes})
         say(f"a switchable network learns at each of its sizes: resolutions = {sizes}")
     return model, recipe
+
+
+def _create(name: str, options: Mapping[str, Any]) -> nn.Module:
+    try:
+        return create_model(name, **options)
+    except ArrnError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # from torch, for values it cannot use
+        raise ArrnError(f"{name!r} cannot be built with the options {dict(options)}: {error}") from error
 
 
 def _usual_size(train: Examined) -> Grid:

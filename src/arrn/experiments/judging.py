@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from arrn.data import Normalisation, Placement, open_batches
 from arrn.errors import ArrnError
-from arrn.evaluation import Report, Resampler, default_resolutions, evaluate, make_report, settings_for
+from arrn.evaluation import (
+    Report,
+    Resampler,
+    affordable_batch,
+    default_resolutions,
+    evaluate,
+    make_report,
+    settings_for,
+)
 from arrn.experiments.device import pick_device
-from arrn.experiments.settings import RunSettings, read_settings
+from arrn.experiments.folder import is_finished
+from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.experiments.splits import open_split
 from arrn.nn.arrn import Policy
 from arrn.saving import CONFIG, Metadata, load
-from arrn.training.step import memory_format_for
+from arrn.training.step import order_memory
 
 __all__ = ["judge", "load_network"]
+
+logger = logging.getLogger(__name__)
 
 
 def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadata, Normalisation]:
@@ -28,7 +41,7 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
     Raises:
         ArrnError: for a folder without a finished run, or a network that was saved without its normalisation.
     """
-    if (folder / "checkpoints").is_dir() and not (folder / CONFIG).exists():
+    if (folder / RUN_FILE).exists() and not is_finished(folder):
         raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train ... --out {folder} --resume`")
     model = load(folder)
     metadata = model.metadata
@@ -37,8 +50,22 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
         raise ArrnError(
             f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
-    model.to(device).to(memory_format=memory_format_for(2))
+    _check_metadata(model, metadata, folder)
+    order_memory(model.to(device), ndim=2)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
+
+
+def _check_metadata(model: nn.Module, metadata: Metadata, folder: Path) -> None:
+    """Refuses numbers that a file edited by hand may hold, before they become nonsense."""
+    options: Mapping[str, Any] = model.config["options"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
+    channels, classes, names = options.get("in_channels"), options.get("num_classes"), metadata.class_names
+    mean, std = metadata.mean or (), metadata.std or ()
+    if channels is not None and (len(mean) != channels or len(std) != channels):
+        raise ArrnError(f"{folder / CONFIG}: mean and std should have {channels} numbers each, got {mean} and {std}")
+    if min(std) <= 0:
+        raise ArrnError(f"{folder / CONFIG}: std must be above 0, got {std}")
+    if names is not None and classes is not None and len(names) != classes:
+        raise ArrnError(f"{folder / CONFIG}: {len(names)} class names for a network of {classes} classes")
 
 
 def judge(
@@ -54,6 +81,8 @@ def judge(
     device: str = "auto",
     stream: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
+    skip_bad: bool = False,
+    workers: int = 2,
 ) -> Report:
     """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
 
@@ -69,6 +98,8 @@ def judge(
         device: "auto", "cpu", "cuda" or "mps".
         stream: read from disk, keep in memory, or as memory allows.
         progress: told the number of samples done, and of all.
+        skip_bad: go on without samples that cannot be read, as runs do that were trained so.
+        workers: processes that read from disk.
     """
     place = pick_device(device)
     model, metadata, normalisation = load_network(folder, place)
@@ -77,21 +108,29 @@ def judge(
         raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
     if data is not None:
         settings = dataclasses.replace(settings, data=data)
+    if skip_bad:
+        settings = dataclasses.replace(settings, skip_bad=True)
     examined = open_split(settings, split)
     _check_classes(metadata, examined.source.class_names, settings.dataset)
-    batches = open_batches(examined, Placement.unchanged(examined.sizes), batch_size, place, stream=stream)
+    largest = max(map(max, examined.sizes))
+    for resolution in resolutions:
+        if resolution > largest:
+            logger.warning(
+                "no image is larger than %d: a resolution of %d leaves them as they are", largest, resolution
+            )
     chosen: list[int | None] = list(resolutions)
     if not chosen:
-        as_they_come = [None] if len(batches.grids) > 1 else []
-        chosen = [*as_they_come, *default_resolutions(model, max(max(grid) for grid in batches.grids))]
+        as_they_come = [None] if len(set(examined.sizes)) > 1 else []
+        chosen = [*as_they_come, *default_resolutions(model, largest)]
     plans = settings_for(model, chosen, policies, adapt)
     how = resampler or metadata.resampler or "perfect"
-    total = len(examined.source)
-    answers = evaluate(
-        model, batches, plans, normalisation, how, None if progress is None else lambda done: progress(done, total)
-    )
+    total = len(examined.sizes)
+    tell = None if progress is None else lambda done: progress(done, total)
+    few = affordable_batch(batch_size, examined.sizes)
+    with open_batches(examined, Placement.unchanged(examined.sizes), few, place, 0, stream, workers) as batches:
+        answers = evaluate(model, batches, plans, normalisation, how, tell)
     name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
-    return make_report(name, examined.source.name, split, answers, how)
+    return make_report(name, examined.source.name, split, answers, how, len(examined.bad))
 
 
 def _check_classes(metadata: Metadata, class_names: tuple[str, ...], dataset: str) -> None:

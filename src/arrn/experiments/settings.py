@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from arrn.errors import ArrnError
-from arrn.saving import write_atomically
 from arrn.training.recipe import PAPER_CIFAR, Recipe
+from arrn.writing import write_atomically
 
 __all__ = ["RUN_FILE", "RunSettings", "read_settings", "write_settings"]
 
@@ -108,7 +108,7 @@ def read_settings(folder: Path) -> RunSettings | None:
     if not isinstance(settings, dict) or set(settings) != set(expected):
         raise ArrnError(f"{path}: settings should have {', '.join(expected)}")
     for name, kind in expected.items():
-        if not isinstance(settings[name], kind):
+        if not isinstance(settings[name], kind) or (kind is int and isinstance(settings[name], bool)):
             raise ArrnError(f"{path}: {name} has the wrong type, got {settings[name]!r}")
     try:
         return RunSettings(**(settings | {"recipe": PAPER_CIFAR.with_options(settings["recipe"])}))

@@ -20,13 +20,13 @@ import safetensors.torch
 import torch
 
 from arrn.errors import ArrnError, RunError
-from arrn.saving import write_atomically
+from arrn.writing import remove_leftovers, write_atomically
 
 __all__ = ["Checkpoint", "Checkpoints"]
 
 FORMAT_VERSION = 1
 _KEPT = 2
-_NAME = re.compile(r"checkpoint-(\d{4,})(?:-(\d{6,}))?\.safetensors")
+_NAME = re.compile(r"checkpoint-(\d{4,9})(?:-(\d{6,9}))?\.safetensors", re.ASCII)
 
 logger = logging.getLogger(__name__)
 
@@ -60,24 +60,31 @@ class Checkpoints:
         self.folder = folder
 
     def write(self, checkpoint: Checkpoint) -> Path:
-        """Writes a checkpoint and removes all but the latest two.
+        """Writes a checkpoint and removes all but the two latest up to it.
+
+        Later ones are there only when they could not be read and the run went back.
 
         Raises:
             RunError: when it cannot be written; the ones before are untouched.
         """
         path = self.folder / checkpoint.file_name
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-        facts = {
+        facts = json.dumps({"epoch": checkpoint.epoch, "step": checkpoint.step, "facts": dict(checkpoint.facts)})
+        header = {
             "format": "arrn checkpoint",
             "format_version": str(FORMAT_VERSION),
-            "facts": json.dumps(dict(checkpoint.facts)),
-            "checksum": _checksum(tensors),
+            "facts": facts,
+            "checksum": _checksum(tensors, facts),
         }
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, safetensors.torch.save(tensors, facts))
-            for old in self._paths()[_KEPT:]:
-                old.unlink(missing_ok=True)
+            remove_leftovers(self.folder)
+            write_atomically(path, safetensors.torch.save(tensors, header))
+            present = self._paths()
+            kept = present[present.index(path) :][:_KEPT]
+            for other in present:
+                if other not in kept:
+                    other.unlink(missing_ok=True)
         except OSError as error:
             latest = next((p.name for p in self._paths()), "none")
             raise RunError(
@@ -89,7 +96,7 @@ class Checkpoints:
     def read_latest(self) -> Checkpoint | None:
         """The latest checkpoint that can be read, None where there is none yet.
 
-        A damaged one is reported, and the one before taken.
+        Damaged ones after it are reported.
 
         Raises:
             ArrnError: when there are checkpoints and all are damaged.
@@ -100,52 +107,59 @@ class Checkpoints:
                 checkpoint = _read(path)
             except ArrnError as error:
                 damaged.append(str(error))
-                logger.warning("%s; going back to the checkpoint before", error)
                 continue
+            for reason in damaged:
+                logger.warning("%s; going back to %s", reason, path.name)
             return checkpoint
         if damaged:
-            raise ArrnError(f"no checkpoint in {self.folder} can be read: {'; '.join(damaged)}")
+            raise ArrnError(
+                f"no checkpoint in {self.folder} can be read; remove them to start afresh: {'; '.join(damaged)}"
+            )
         return None
 
     def _paths(self) -> list[Path]:
         """The files, latest first."""
-        found = [(match, path) for path in self.folder.glob("*") if (match := _NAME.fullmatch(path.name))]
-        return [path for match, path in sorted(found, key=lambda pair: _position(pair[0]), reverse=True)]
+        found = [path for path in self.folder.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_file()]
+        return sorted(found, key=_position, reverse=True)
 
 
-def _position(name: re.Match[str]) -> tuple[int, int]:
+def _position(path: Path) -> tuple[int, int]:
+    name = _NAME.fullmatch(path.name)
+    assert name is not None
     return int(name[1]), int(name[2] or 0)
 
 
 def _read(path: Path) -> Checkpoint:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            facts = file.metadata() or {}
+            header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
-        if facts.get("format") != "arrn checkpoint":
+        if header.get("format") != "arrn checkpoint":
             raise ArrnError(f"{path} is not an arrn checkpoint")
-        if facts.get("format_version") != str(FORMAT_VERSION):
+        if header.get("format_version") != str(FORMAT_VERSION):
             raise ArrnError(
-                f"{path} has format version {facts.get('format_version')}, this arrn reads {FORMAT_VERSION}"
+                f"{path} has format version {header.get('format_version')}, this arrn reads {FORMAT_VERSION}"
             )
-        if facts.get("checksum") != _checksum(tensors):
+        if header["checksum"] != _checksum(tensors, header["facts"]):
             raise ArrnError(f"{path} is damaged: its checksum does not match")
-        name = _NAME.fullmatch(path.name)
-        assert name is not None
-        epoch, step = _position(name)
-        return Checkpoint(epoch, step, tensors, json.loads(facts["facts"]))
+        told = json.loads(header["facts"])
+        checkpoint = Checkpoint(told["epoch"], told["step"], tensors, dict(told["facts"]))
+        if (checkpoint.epoch, checkpoint.step) != _position(path):
+            raise ArrnError(f"{path} has another's name: it holds what {checkpoint.file_name} should")
+        return checkpoint
     except OSError as error:
         raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        if isinstance(error, ArrnError):
-            raise
-        raise ArrnError(f"{path} is damaged: {error}") from None
+    except ArrnError:
+        raise
+    except Exception as error:  # readers of damaged bytes raise anything
+        raise ArrnError(f"{path} is damaged: {error or type(error).__name__}") from None
 
 
-def _checksum(tensors: Mapping[str, torch.Tensor]) -> str:
-    """A checksum of names and numbers: safetensors itself notices only a wrong length."""
-    value = 0
+def _checksum(tensors: Mapping[str, torch.Tensor], facts: str) -> str:
+    """A checksum of everything but itself: safetensors notices only a wrong length."""
+    value = zlib.crc32(facts.encode())
     for name in sorted(tensors):
-        value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
+        tensor = tensors[name]
+        value = zlib.crc32(f"{name} {tensor.dtype} {list(tensor.shape)}".encode(), value)
+        value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
     return f"{value:08x}"

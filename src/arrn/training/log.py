@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from arrn.errors import ArrnError, RunError
-from arrn.saving import write_atomically
+from arrn.writing import write_atomically
 
-__all__ = ["Log", "read_log"]
+__all__ = ["Log", "check_tensorboard", "read_log"]
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -22,12 +23,20 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
         if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
             break
         entries.append(entry)
     return entries
+
+
+def check_tensorboard() -> None:
+    """Raises an `ArrnError` where TensorBoard is not installed; to be asked before anything is written."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError:
+        raise ArrnError("--tensorboard needs tensorboard: pip install 'arrn[tensorboard]'") from None
 
 
 class Log:
@@ -41,17 +50,16 @@ class Log:
 
     def __init__(self, path: Path, epochs: int = 0, tensorboard: Path | None = None) -> None:
         self.path = path
-        kept = [entry for entry in read_log(path) if entry["epoch"] <= epochs]
         try:
+            kept = [entry for entry in read_log(path) if entry["epoch"] <= epochs]
             write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
         self._board = None
         if tensorboard is not None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise ArrnError("--tensorboard needs tensorboard: pip install 'arrn[tensorboard]'") from None
+            check_tensorboard()
+            from torch.utils.tensorboard import SummaryWriter
+
             self._board = SummaryWriter(str(tensorboard), purge_step=epochs + 1)
 
     def write(self, entry: Mapping[str, Any]) -> None:
@@ -59,12 +67,17 @@ class Log:
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(dict(entry)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())  # before the checkpoint that says the epoch is done
         except OSError as error:
-            raise RunError(f"cannot write {self.path}: {error.strerror or error}") from error
+            raise RunError(
+                f"cannot write {self.path}: {error.strerror or error}; make room and go on with --resume"
+            ) from error
         if self._board is not None:
             for name, value in entry.items():
                 if name != "epoch" and isinstance(value, int | float):
                     self._board.add_scalar(name, value, entry["epoch"])
+            self._board.flush()
 
     def __enter__(self) -> Log:
         return self

@@ -38,7 +38,7 @@ class Watcher(Protocol):
 def resume_from(step: TrainingStep, checkpoint: Checkpoint) -> None:
     """Puts a step where the checkpoint was."""
     restore_state(step, checkpoint.tensors)
-    totals = checkpoint.facts.get("totals", (0.0, 0, 0))
+    totals = checkpoint.facts.get("totals")
     if not isinstance(totals, list | tuple) or len(totals) != 3 or not all(isinstance(t, int | float) for t in totals):
         raise ArrnError(f"{checkpoint.file_name} does not tell how far its epoch was: totals are {totals!r}")
     step.reset(float(totals[0]), int(totals[1]), int(totals[2]))
@@ -76,7 +76,10 @@ def train(
     """
     per_epoch = len(batches)
     interval = max(1, round(checkpoint_every * per_epoch))
-    done = 0 if start is None else start.epoch * per_epoch + start.step
+    done = 0
+    if start is not None:
+        _check_counts(start, batches)
+        done = start.epoch * per_epoch + start.step
     step.model.train()
     for epoch in range(done // per_epoch, epochs):
         first = done % per_epoch
@@ -93,14 +96,14 @@ def train(
                 looked = time.monotonic()
                 rate = (seen - seen_before) / (looked - began)
                 watcher.step_done(done - epoch * per_epoch, loss / seen, correct / seen, rate)
-            inside = done % per_epoch != 0
+            inside = done % per_epoch
             if inside and (stop.signal or done % interval == 0):
                 _check_loss(step, epoch)
-                _write(checkpoints, step, epoch, done % per_epoch)
-                _stop_if_asked(stop, f"epoch {epoch + 1}, step {done % per_epoch} of {per_epoch}")
-        loss, correct, seen = step.totals
-        seconds = time.monotonic() - began
+                _write(checkpoints, step, epoch, inside, batches)
+                _stop_if_asked(stop.signal, f"epoch {epoch + 1}, step {inside} of {per_epoch}")
         _check_loss(step, epoch)
+        loss, correct, seen = step.totals
+        seconds = max(time.monotonic() - began, 1e-6)
         entry: dict[str, Any] = {
             "epoch": epoch + 1,
             "loss": loss / seen,
@@ -115,11 +118,20 @@ def train(
         log.write(entry)
         if watcher is not None:
             watcher.epoch_ends(entry)
-        if epoch + 1 == epochs or stop.signal or done % interval == 0:
+        asked = stop.signal  # once: a signal that comes later would find no checkpoint
+        if epoch + 1 == epochs or asked or done % interval == 0:
             step.reset()
-            _write(checkpoints, step, epoch + 1, 0)
+            _write(checkpoints, step, epoch + 1, 0, batches)
         if epoch + 1 < epochs:
-            _stop_if_asked(stop, f"the end of epoch {epoch + 1}")
+            _stop_if_asked(asked, f"the end of epoch {epoch + 1}")
+
+
+def _check_counts(start: Checkpoint, batches: Batches) -> None:
+    before, now = start.facts.get("counts"), list(batches.counts)
+    if before != now:
+        raise ArrnError(
+            f"the training set has changed since {start.file_name}: it had {before} samples, by size, and now has {now}"
+        )
 
 
 def _check_loss(step: TrainingStep, epoch: int) -> None:
@@ -131,10 +143,11 @@ def _check_loss(step: TrainingStep, epoch: int) -> None:
         )
 
 
-def _write(checkpoints: Checkpoints, step: TrainingStep, epoch: int, inside: int) -> None:
-    checkpoints.write(Checkpoint(epoch, inside, state_tensors(step), {"totals": step.totals}))
+def _write(checkpoints: Checkpoints, step: TrainingStep, epoch: int, inside: int, batches: Batches) -> None:
+    facts = {"totals": step.totals, "counts": list(batches.counts)}
+    checkpoints.write(Checkpoint(epoch, inside, state_tensors(step), facts))
 
 
-def _stop_if_asked(stop: StopRequest, where: str) -> None:
-    if stop.signal:
-        raise RunError(f"stopped by {stop.signal} at {where}; a checkpoint is written: go on with --resume")
+def _stop_if_asked(signal: str | None, where: str) -> None:
+    if signal:
+        raise RunError(f"stopped by {signal} at {where}; a checkpoint is written: go on with --resume")

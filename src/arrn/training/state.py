@@ -31,15 +31,17 @@ def restore_state(step: TrainingStep, tensors: Mapping[str, torch.Tensor]) -> No
         ArrnError: when the tensors are not those of this network.
     """
     weights = {name.removeprefix(_MODEL): t for name, t in tensors.items() if name.startswith(_MODEL)}
+    parameters = [parameter for group in step.optimizer.param_groups for parameter in group["params"]]
     try:
         step.model.load_state_dict(weights)
-    except RuntimeError as error:
+        for name, value in tensors.items():
+            if not name.startswith(_OPTIMIZER):
+                continue
+            index, _, key = name.removeprefix(_OPTIMIZER).partition(".")
+            parameter = parameters[int(index)]
+            if value.ndim and value.shape != parameter.shape:
+                raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}")
+            like = torch.empty_like(parameter) if value.ndim else torch.empty_like(value)
+            step.optimizer.state[parameter][key] = like.to(parameter.device).copy_(value)
+    except (RuntimeError, ValueError, IndexError) as error:
         raise ArrnError(f"the checkpoint is not of this network: {' '.join(str(error).split())}") from None
-    parameters = [parameter for group in step.optimizer.param_groups for parameter in group["params"]]
-    for name, value in tensors.items():
-        if not name.startswith(_OPTIMIZER):
-            continue
-        index, _, key = name.removeprefix(_OPTIMIZER).partition(".")
-        parameter = parameters[int(index)]
-        like = torch.empty_like(parameter) if value.shape == parameter.shape else torch.empty_like(value)
-        step.optimizer.state[parameter][key] = like.to(parameter.device).copy_(value)

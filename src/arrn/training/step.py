@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -12,11 +12,12 @@ from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError
+from arrn.signal.grid import format_grid
 from arrn.training.optimisation import learning_rate, make_optimizer
 from arrn.training.recipe import Recipe
 from arrn.training.resolutions import share_out
 
-__all__ = ["TrainingStep", "autocast_for", "memory_format_for"]
+__all__ = ["TrainingStep", "autocast_for", "order_memory"]
 
 
 def autocast_for(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
@@ -32,9 +33,27 @@ def autocast_for(recipe: Recipe, device: torch.device) -> Callable[[], AbstractC
     return lambda: torch.autocast(device.type, torch.bfloat16)
 
 
-def memory_format_for(ndim: int) -> torch.memory_format:
-    """The memory order that convolutions over `ndim` axes are fastest in."""
-    return {2: torch.channels_last, 3: torch.channels_last_3d}.get(ndim, torch.contiguous_format)
+def order_memory(model: nn.Module, ndim: int) -> nn.Module:
+    """Puts weights in the memory order that convolutions over `ndim` axes are fastest in."""
+    order = {2: torch.channels_last, 3: torch.channels_last_3d}.get(ndim, torch.contiguous_format)
+    for parameter in model.parameters():
+        if parameter.ndim == ndim + 2:
+            parameter.data = parameter.data.contiguous(memory_format=order)
+    return model
+
+
+@contextmanager
+def _enough_for_batch_norm(x: torch.Tensor) -> Iterator[None]:
+    """Around a forward pass: one value per channel has no variance, which torch says without saying where."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ArrnError(
+            f"a batch of {len(x)} image{'s' * (len(x) > 1)} at {format_grid(tuple(x.shape[2:]))} is too few for this "
+            "network's batch norms: a larger batch_size, fewer resolutions or more images of that size would do"
+        ) from None
 
 
 class TrainingStep:
@@ -87,7 +106,7 @@ class TrainingStep:
             parts = share_out(self.model, images, batch.labels, self._recipe.resolutions)
         self.optimizer.zero_grad(set_to_none=True)
         for x, labels in parts:
-            with self._autocast():
+            with self._autocast(), _enough_for_batch_norm(x):
                 logits = self._network(x)
             # In float32, and as a share of the whole batch, so that several parts make one step.
             loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")

@@ -1,0 +1,72 @@
+"""`arrn evaluate`: table, picture and numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from commands import Command
+from runs import TINY, write_easy_set, write_mixed_folder
+
+MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in ("--option", f"{name}={value}"))]
+
+
+def test_by_default_every_policy_with_and_without_adaptation(
+    arrn_command: Command, finished: Path, tmp_path: Path
+) -> None:
+    files = ["--json", tmp_path / "e.json", "--plot", tmp_path / "deep" / "e.svg"]
+    out = arrn_command("evaluate", finished, *files, "--device", "cpu").out
+    results = json.loads((tmp_path / "e.json").read_text())["results"]
+    assert {(r["adapt"], r["policy"]) for r in results} == {(a, p) for a in (True, False) for p in ("exact", "cheap")}
+    for column in ("adapted", "(exact)", "(cheap)", "all levels"):
+        assert column in out
+    first = next(r for r in results if r["resolution"] == 8)
+    low, high = first["interval"]
+    assert f"{100 * first['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]" in out
+    assert f"numbers: {tmp_path / 'e.json'}" in out
+    picture = (tmp_path / "deep" / "e.svg").read_text()
+    assert "<svg" in picture
+
+
+def test_flags_narrow_it(arrn_command: Command, finished: Path, tmp_path: Path) -> None:
+    narrow = ["--resolutions", "8,4", "--policy", "cheap", "--no-adapt", "--json", tmp_path / "e.json"]
+    arrn_command("evaluate", finished, *narrow, "--plot", tmp_path / "e.png", "--device", "cpu")
+    results = json.loads((tmp_path / "e.json").read_text())["results"]
+    assert [(r["resolution"], r["adapt"], r["policy"]) for r in results] == [(8, False, "cheap"), (4, False, "cheap")]
+    with Image.open(tmp_path / "e.png") as image:
+        assert min(image.size) > 300
+
+
+@pytest.mark.parametrize("resampler", ["area", "bicubic", "fair"])
+def test_the_resampler_is_recorded(arrn_command: Command, finished: Path, tmp_path: Path, resampler: str) -> None:
+    files = ["--json", tmp_path / "e.json", "--plot", tmp_path / "e.png"]
+    arrn_command("evaluate", finished, *files, "--resampler", resampler, "--resolutions", "4", "--device", "cpu")
+    assert json.loads((tmp_path / "e.json").read_text())["resampler"] == resampler
+
+
+def test_mixed_sizes_are_told_by_level(arrn_command: Command, tmp_path: Path) -> None:
+    data = write_mixed_folder(tmp_path / "data", [(8, 8), (5, 7), (3, 3), (4, 2), (12, 12)], per_class=5)
+    arrn_command("train", data, *MODEL, "--epochs", "1", "--out", tmp_path / "run", "--device", "cpu")
+    out = arrn_command("evaluate", tmp_path / "run", "--device", "cpu").out
+    table = out[out.index("images as they come") :]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+    assert [row[:3] for row in rows] == [
+        ["exact", "8", "9"],
+        ["exact", "4", "6"],
+        ["cheap", "8", "6"],
+        ["cheap", "4", "9"],
+    ]
+
+
+def test_brackets_in_names_are_not_taken_for_markup(arrn_command: Command, tmp_path: Path) -> None:
+    data = write_easy_set(tmp_path / "[bold]data")
+    out = tmp_path / "[red]run"
+    said = arrn_command("train", data, *MODEL, "--epochs", "1", "--out", out, "--device", "cpu").out
+    assert f"trained network: {out}" in said
+    said = arrn_command("evaluate", out, "--resolutions", "8", "--device", "cpu").out
+    assert "[bold]data" in said
+    assert f"numbers: {out / 'evaluation.json'}" in said
+    image = tmp_path / "[i]x.png"
+    Image.new("RGB", (8, 8), "red").save(image)
+    assert "[i]x.png" in arrn_command("predict", out, image, "--device", "cpu").out.replace("\n", "")

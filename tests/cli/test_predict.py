@@ -1,0 +1,46 @@
+"""`arrn predict`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from commands import Command
+from pictures import picture
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    found = []
+    for height, width in ((8, 8), (30, 50), (3, 4), (4, 4), (5, 2)):
+        path = tmp_path / f"{height}x{width}.png"
+        Image.fromarray(np.asarray(picture(height, width))).save(path)
+        found.append(path)
+    return found
+
+
+def rows(out: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+
+
+def test_files_of_different_sizes_get_class_probability_level_and_time(
+    arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    out = arrn_command("predict", finished, *(path.name for path in files), "--device", "cpu").out
+    found = rows(out)
+    assert [row[0] for row in found] == [path.name for path in files]
+    assert [row[1] for row in found] == ["8x8", "30x50", "3x4", "4x4", "5x2"]
+    assert {row[2] for row in found} <= {"red", "green", "blue"}
+    assert all(row[3].endswith("%") and 33 <= float(row[3][:-1]) <= 100 for row in found)
+    assert [row[4] for row in found] == ["8", "8", "4", "4", "8"]
+    assert all(row[5].endswith(" ms") for row in found)
+
+
+def test_the_policy_can_be_chosen(
+    arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    out = arrn_command("predict", finished, "5x2.png", "--policy", "cheap", "--device", "cpu").out
+    assert rows(out)[0][4] == "4"

@@ -1,0 +1,111 @@
+"""Augmentation and normalisation against independent references."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from torchvision.transforms import v2
+
+from arrn.data import Augmentation, Normalisation
+
+MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
+
+
+def plain(channels: int = 3) -> Normalisation:
+    """uint8 to [0, 1], and no more."""
+    return Normalisation([0.0] * channels, [1.0] * channels)
+
+
+def images(*shape: int) -> torch.Tensor:
+    return torch.randint(1, 256, shape, dtype=torch.uint8)
+
+
+def test_normalisation_is_torchvisions() -> None:
+    pixels = images(5, 3, 7, 9)
+    reference = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])(pixels)
+    torch.testing.assert_close(Normalisation(MEAN, STD)(pixels), reference, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 11), (4, 2, 5, 6, 7)])
+def test_normalisation_works_along_any_axes(shape: tuple[int, ...]) -> None:
+    channels = shape[1]
+    mean, std = np.linspace(0.2, 0.6, channels), np.linspace(0.1, 0.3, channels)
+    pixels = images(*shape)
+    by_hand = [(pixels[:, c].numpy() / 255 - mean[c]) / std[c] for c in range(channels)]
+    given = Normalisation(mean.tolist(), std.tolist())(pixels)
+    np.testing.assert_allclose(given.numpy(), np.stack(by_hand, 1), rtol=1e-4, atol=1e-5)
+
+
+def recover(image: torch.Tensor, shown: torch.Tensor, margin: int) -> list[tuple[int, int, bool]]:
+    """By brute force: every way to flip, zero-pad and crop `image` that gives `shown`."""
+    height, width = image.shape[-2:]
+    found = []
+    for mirrored in (False, True):
+        padded = F.pad(image.flip(-1) if mirrored else image, [margin] * 4)
+        for top, left in itertools.product(range(2 * margin + 1), repeat=2):
+            if torch.equal(padded[:, top : top + height, left : left + width], shown):
+                found.append((top, left, mirrored))
+    return found
+
+
+def test_each_sample_is_a_flipped_crop_of_its_zero_padded_self() -> None:
+    pixels = images(600, 3, 8, 8)
+    augmented = Augmentation(plain(), padding=1 / 8)(pixels)
+    ways = [recover(plain()(image[None])[0], shown, 1) for image, shown in zip(pixels, augmented, strict=True)]
+    assert all(len(way) == 1 for way in ways)  # noise: only one way can be right
+    tops, lefts, flips = (Counter(way[0][n] for way in ways) for n in range(3))
+    # A third for each offset, a half for each side, every combination: to five standard deviations.
+    for counter in (tops, lefts):
+        assert set(counter) == {0, 1, 2}
+        assert all(abs(count - 200) < 5 * 11.6 for count in counter.values())
+    assert abs(flips[True] - 300) < 5 * 12.3
+    assert len({way[0] for way in ways}) == 18
+
+
+def test_zeros_are_padded_after_normalisation() -> None:
+    augmented = Augmentation(Normalisation(MEAN, STD), flip=False, padding=1.0)(images(200, 3, 4, 4))
+    outside = augmented == 0
+    assert bool(outside.any())
+    assert torch.equal(outside.all(dim=1), outside.any(dim=1))  # the mean colour in every channel at once
+
+
+@pytest.mark.parametrize(("size", "margin"), [(32, 4), (16, 2), (64, 8), (8, 1), (3, 0)])
+def test_the_padding_is_the_same_part_of_every_grid(size: int, margin: int) -> None:
+    place = torch.arange(1, size + 1, dtype=torch.uint8).expand(400, 1, size).contiguous()
+    shown = Augmentation(plain(1), flip=False)(place) * 255
+    first_seen = {round(float(row[0, size // 2])) - size // 2 - 1 for row in shown}
+    assert first_seen == set(range(-margin, margin + 1))
+
+
+def test_without_flip_and_padding_it_only_normalises() -> None:
+    pixels = images(6, 3, 5, 7)
+    normalisation = Normalisation(MEAN, STD)
+    assert torch.equal(Augmentation(normalisation, flip=False, padding=0.0)(pixels), normalisation(pixels))
+
+
+@pytest.mark.parametrize("shape", [(40, 2, 16), (40, 2, 6, 8), (40, 2, 8, 8, 8)])
+def test_it_works_along_one_two_and_three_axes(shape: tuple[int, ...]) -> None:
+    pixels = images(*shape)
+    augmented = Augmentation(plain(2))(pixels)
+    assert augmented.shape == pixels.shape
+    # The middle stays in the picture, wherever the crop is: each value shown is one of its own sample's and channel's.
+    for image, shown in zip(plain(2)(pixels), augmented, strict=True):
+        for channel, channel_shown in zip(image, shown, strict=True):
+            assert set(channel_shown[channel_shown > 0].tolist()) <= set(channel.flatten().tolist())
+    assert not torch.equal(augmented, plain(2)(pixels))
+
+
+def test_batches_of_images_come_in_channels_last_order() -> None:
+    assert Augmentation(plain())(images(4, 3, 8, 8)).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_randomness_comes_from_torchs_generator_alone() -> None:
+    pixels, augmentation = images(50, 3, 8, 8), Augmentation(plain())
+    torch.manual_seed(7)
+    first, second = augmentation(pixels), augmentation(pixels)
+    torch.manual_seed(7)
+    assert torch.equal(augmentation(pixels), first)
+    assert not torch.equal(first, second)

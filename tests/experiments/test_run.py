@@ -1,0 +1,289 @@
+"""What a run does with its folder, its data and its settings."""
+
+import dataclasses
+import errno
+import json
+import math
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import arrn
+from arrn.errors import ArrnError, RunError
+from arrn.experiments import Machine, RunSettings, is_finished, pick_device, read_settings, run_training
+from arrn.experiments.splits import open_run_data, open_split
+from arrn.training import Recipe, read_recipe
+from arrn.writing import TEMPORARY
+from runs import TINY, timeless_log, tiny_settings, train_tiny, weights, write_easy_set, write_mixed_folder
+
+
+@pytest.fixture(scope="module")
+def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_easy_set(tmp_path_factory.mktemp("easy"))
+
+
+@pytest.fixture(scope="module")
+def finished(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_tiny(easy, tmp_path_factory.mktemp("runs") / "finished")
+
+
+def said_by(settings: RunSettings, out: Path, machine: Machine | None = None, resume: bool = False) -> list[str]:
+    said: list[str] = []
+    run_training(settings, out, machine or Machine("cpu"), resume, say=said.append)
+    return said
+
+
+def test_a_finished_run_leaves_everything_that_is_needed(finished: Path, easy: Path) -> None:
+    assert is_finished(finished)
+    assert sorted(os.listdir(finished)) == [
+        *("checkpoints", "config.json", "log.jsonl", "model.safetensors", "recipe.toml", "run.json"),
+    ]
+    assert os.listdir(finished / "checkpoints")[0].startswith("checkpoint-000")
+    model = arrn.load(finished)
+    assert model.sizes == (8, 4)
+    assert model.metadata.class_names == ("red", "green", "blue")
+    assert read_recipe(finished / "recipe.toml") == Recipe(epochs=2, batch_size=4)
+    document = json.loads((finished / "run.json").read_text())
+    assert document["samples"] == 18
+    assert document["provenance"]["torch"] == torch.__version__
+    assert read_settings(finished) == tiny_settings(easy)
+    log = timeless_log(finished)
+    assert [entry["epoch"] for entry in log] == [1, 2]
+    assert set(log[0]) == {"epoch", "loss", "accuracy", "learning_rate"}
+
+
+def test_an_easy_task_is_learnt(tmp_path: Path) -> None:
+    data = write_easy_set(tmp_path / "data", train=48)
+    out = train_tiny(data, tmp_path / "run", epochs=6, batch_size=8, learning_rate=0.01)
+    log = timeless_log(out)
+    assert log[-1]["loss"] < 0.6 * log[0]["loss"]
+    assert log[-1]["accuracy"] > 0.9
+
+
+def test_an_empty_folder_is_fine_and_one_with_anything_in_it_is_refused(easy: Path, tmp_path: Path) -> None:
+    (tmp_path / ".hidden").write_text("mine")
+    with pytest.raises(ArrnError, match="is not empty; --resume goes on"):
+        train_tiny(easy, tmp_path)
+    with pytest.raises(ArrnError, match=r"holds no run \(run.json is missing\) but other files, such as '.hidden'"):
+        train_tiny(easy, tmp_path, resume=True)
+    (tmp_path / ".hidden").unlink()
+    assert is_finished(train_tiny(easy, tmp_path, epochs=1))
+
+
+def test_what_a_killed_process_left_does_not_stand_in_the_way(easy: Path, tmp_path: Path) -> None:
+    leftover = tmp_path / f".run.json.x{TEMPORARY}"
+    leftover.write_text("half")
+    assert is_finished(train_tiny(easy, tmp_path, epochs=1))
+    assert not leftover.exists()
+    (tmp_path / "config.json").unlink()
+    others = [tmp_path / f".config.json.x{TEMPORARY}", tmp_path / "checkpoints" / f".checkpoint-0001.x{TEMPORARY}"]
+    for leftover in others:
+        leftover.write_text("half")
+    assert is_finished(train_tiny(easy, tmp_path, epochs=1, resume=True))
+    assert not any(leftover.exists() for leftover in others)
+
+
+def test_resume_without_a_checkpoint_starts_afresh_and_says_so(easy: Path, tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "run"
+    assert said_by(tiny_settings(easy), out, resume=True) == [f"there is no checkpoint in {out} yet: starting afresh"]
+    assert weights(out) == weights(finished)
+
+
+def test_resume_of_a_finished_run_changes_nothing(easy: Path, finished: Path) -> None:
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in finished.rglob("*")}
+    assert said_by(tiny_settings(easy), finished, resume=True) == [f"the run in {finished} is finished"]
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in finished.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 3}, "seed was 0 and is now 3"),
+        ({"recipe": Recipe(epochs=7, batch_size=4)}, "epochs was 2 and is now 7"),
+        ({"options": TINY | {"depth": 2}}, "arrn's depth was 1 and is now 2"),
+        ({"holdout": 3, "skip_bad": True}, "holdout was 0 and is now 3; skip_bad was False and is now True"),
+        ({"model": "arrn_small"}, "model was 'arrn' and is now 'arrn_small'"),
+    ],
+)
+def test_going_on_otherwise_is_refused_with_the_difference(
+    easy: Path, finished: Path, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ArrnError, match=f"was started otherwise: .*{message}"):
+        run_training(dataclasses.replace(tiny_settings(easy), **change), finished, resume=True)  # type: ignore[arg-type]
+
+
+def test_where_the_data_lie_may_change(easy: Path, finished: Path) -> None:
+    moved = dataclasses.replace(tiny_settings(easy), data=str(easy))
+    assert "is finished" in said_by(moved, finished, resume=True)[0]
+
+
+def test_the_held_out_samples_are_not_trained_on_and_their_accuracy_is_logged(tmp_path: Path) -> None:
+    data = write_easy_set(tmp_path / "data", train=30)
+    settings = dataclasses.replace(tiny_settings(data), holdout=9)
+    parts = open_run_data(settings)
+    assert parts.validation is not None
+    train, validation = (
+        {part.source.read(n).numpy().tobytes() for n in range(len(part.source))}
+        for part in (parts.train, parts.validation)
+    )
+    assert (len(train), len(validation), len(train & validation)) == (21, 9, 0)
+    run_training(settings, tmp_path / "run", Machine("cpu"))
+    assert all(0 <= entry["validation_accuracy"] <= 1 for entry in timeless_log(tmp_path / "run"))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["samples"] == 21
+    again = open_split(settings, "validation")  # evaluation holds out the same ones
+    assert {again.source.read(n).numpy().tobytes() for n in range(9)} == validation
+
+
+def test_validation_does_not_disturb_training(easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = dataclasses.replace(tiny_settings(easy), holdout=3)
+    run_training(settings, tmp_path / "with", Machine("cpu"))
+    monkeypatch.setattr("arrn.experiments.run._validation", lambda *_: None)
+    run_training(settings, tmp_path / "without", Machine("cpu"))
+    assert weights(tmp_path / "with") == weights(tmp_path / "without")
+
+
+def test_a_loss_that_is_no_number_stops_the_run(easy: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"the loss became (nan|inf) in epoch \d+: a lower learning rate may help"):
+        train_tiny(easy, tmp_path / "run", learning_rate=1e30, optimizer="sgd", epochs=20)
+
+
+def test_a_full_disk_at_a_checkpoint_keeps_the_one_before_and_the_run_goes_on_later(
+    easy: Path, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def full_for_the_second(descriptor: int) -> None:
+        if list(tmp_path.glob("run/checkpoints/.checkpoint-0002*")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full_for_the_second)
+        with pytest.raises(RunError, match=r"No space left on device; the latest checkpoint is checkpoint-0001"):
+            train_tiny(easy, tmp_path / "run")
+    train_tiny(easy, tmp_path / "run", resume=True)
+    assert weights(tmp_path / "run") == weights(finished)
+
+
+def test_a_full_disk_when_the_network_is_saved_is_a_failed_run(
+    easy: Path, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("arrn.saving.write_atomically", _raise_full)
+        with pytest.raises(RunError, match=r"No space left on device; the last checkpoint is kept.*--resume"):
+            train_tiny(easy, tmp_path / "run")
+    assert not is_finished(tmp_path / "run")
+    train_tiny(easy, tmp_path / "run", resume=True)
+    assert weights(tmp_path / "run") == weights(finished)
+
+
+def _raise_full(path: Path, content: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_bad_samples_stop_a_run_unless_they_are_to_be_skipped(tmp_path: Path) -> None:
+    data = write_mixed_folder(tmp_path / "data", [(8, 8)], 4)
+    bad = data / "train" / "green" / "001.png"
+    bad.write_bytes(bad.read_bytes()[:80])
+    (data / "train" / "red" / "000.png").write_bytes(b"")
+    settings = tiny_settings(data, epochs=1)
+    with pytest.raises(ArrnError, match=r"red/000\.png: it is empty"):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+    (data / "train" / "red" / "000.png").unlink()
+    with pytest.raises(ArrnError, match=r"green/001\.png: cannot be decoded"):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+    said = said_by(dataclasses.replace(settings, skip_bad=True), tmp_path / "run")
+    assert "skipped 1 bad samples" in said
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["skipped"] == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_classes": 4}, {"name": "x"}, {"size": "big"}, {"in_channels": 1}, {"ndim": 1}]
+)
+def test_options_that_do_not_fit_are_refused(easy: Path, tmp_path: Path, options: dict[str, object]) -> None:
+    settings = dataclasses.replace(tiny_settings(easy), options=TINY | options)
+    with pytest.raises(ArrnError):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+
+
+@pytest.mark.parametrize("size", ["big", -3, 0, [1, 2, 3], {"a": 1}, 1.5])
+def test_a_size_that_means_nothing_is_refused(easy: Path, tmp_path: Path, size: object) -> None:
+    settings = dataclasses.replace(tiny_settings(easy), model="fourier_operator", options={"size": size})
+    with pytest.raises(ArrnError):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+
+
+def test_a_models_policy_option_is_kept_and_the_recipes_is_used_otherwise(easy: Path, tmp_path: Path) -> None:
+    chosen = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"policy": "cheap"})
+    run_training(chosen, tmp_path / "option", Machine("cpu"))
+    train_tiny(easy, tmp_path / "recipe", epochs=1, policy="cheap")
+    for name in ("option", "recipe"):
+        assert arrn.load(tmp_path / name).policy == "cheap"
+        assert read_recipe(tmp_path / name / "recipe.toml").policy == "cheap"
+
+
+def test_a_fixed_network_is_made_for_the_usual_size_and_a_switchable_one_learns_at_each_of_its(
+    easy: Path, tmp_path: Path
+) -> None:
+    small = dataclasses.replace(tiny_settings(easy, epochs=1), model="resnet18_small_stem", options={"width": 2})
+    run_training(small, tmp_path / "fixed", Machine("cpu"))
+    assert arrn.load(tmp_path / "fixed").sizes == (8,)
+    switchable = RunSettings(str(easy), "resnet18_switchable", {"sizes": [8, 4]}, Recipe(epochs=1, batch_size=18))
+    assert "resolutions = [8, 4]" in " ".join(said_by(switchable, tmp_path / "switchable"))
+    assert read_recipe(tmp_path / "switchable" / "recipe.toml").resolutions == (8, 4)
+
+
+def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:
+    low = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"sizes": [4, 2]})
+    assert "all images are above the network's top grid of 4, the largest 8" in said_by(low, tmp_path / "low")[0]
+    high = dataclasses.replace(
+        tiny_settings(easy, epochs=1), options=TINY | {"sizes": [16, 8, 4], "features": [4, 4, 4]}
+    )
+    assert "no image is above 8, so the levels above it are not trained" in said_by(high, tmp_path / "high")[0]
+
+
+def test_stopping_midway_leaves_no_worker_process(easy: Path, tmp_path: Path) -> None:
+    before = set(multiprocessing.active_children())
+    settings = tiny_settings(easy, learning_rate=1e30, optimizer="sgd", epochs=50)
+    with pytest.raises(RunError, match="the loss became"):
+        run_training(settings, tmp_path / "run", Machine("cpu", stream=True, workers=1, checkpoint_every=0.2))
+    assert set(multiprocessing.active_children()) <= before
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_checkpoints_come_at_a_positive_interval(value: float) -> None:
+    with pytest.raises(ArrnError, match="epochs between checkpoints must be a number above 0"):
+        Machine(checkpoint_every=value)
+
+
+def test_workers_cannot_be_fewer_than_none() -> None:
+    with pytest.raises(ArrnError, match="at least 0, got -1"):
+        Machine(workers=-1)
+
+
+def test_a_deterministic_run_is_the_same_run_on_a_cpu(easy: Path, tmp_path: Path, finished: Path) -> None:
+    try:
+        run_training(tiny_settings(easy), tmp_path / "run", Machine("cpu", deterministic=True))
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+    assert weights(tmp_path / "run") == weights(finished)
+
+
+def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    for name in ("cuda", "mps"):
+        with pytest.raises(ArrnError, match=f"there is no {name} device here; --device auto"):
+            pick_device(name)
+    with pytest.raises(ArrnError, match="unknown device 'gpu'"):
+        pick_device("gpu")
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    assert pick_device("auto") == torch.device("mps")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert pick_device("auto") == torch.device("cuda")

@@ -1,0 +1,161 @@
+"""Recipes: the paper's numbers, files, overrides, and whatever else a file may hold."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arrn.errors import ArrnError
+from arrn.training import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe
+
+numbers = st.floats(0, 10, exclude_min=True)
+shares = st.floats(0, 1, exclude_max=True)
+recipes = st.builds(
+    Recipe,
+    epochs=st.integers(1, 10**6),
+    batch_size=st.integers(1, 10**6),
+    optimizer=st.sampled_from(["adamw", "sgd"]),
+    learning_rate=numbers,
+    final_learning_rate=st.floats(0, 1),
+    betas=st.tuples(shares, shares),
+    momentum=shares,
+    weight_decay=st.floats(0, 1),
+    flip=st.booleans(),
+    crop_padding=shares,
+    resolutions=st.lists(st.integers(1, 512), max_size=4).map(tuple),
+    policy=st.sampled_from(["exact", "cheap"]),
+    precision=st.sampled_from(["auto", "float32", "bfloat16"]),
+)
+
+
+def test_the_papers_recipe_for_cifar_number_by_number() -> None:
+    assert dataclasses.asdict(PAPER_CIFAR) == {
+        "epochs": 100,
+        "batch_size": 128,
+        "optimizer": "adamw",
+        "learning_rate": 1e-3,
+        "final_learning_rate": 1e-5,
+        "betas": (0.9, 0.999),
+        "momentum": 0.9,
+        "weight_decay": 1e-3,
+        "flip": True,
+        "crop_padding": 4 / 32,
+        "resolutions": (),
+        "policy": "exact",
+        "precision": "auto",
+    }
+    assert RECIPES["cifar10"] == RECIPES["cifar100"] == RECIPES["sample"] == PAPER_CIFAR
+
+
+def test_the_papers_recipe_for_larger_images() -> None:
+    assert RECIPES["tinyimagenet"] == RECIPES["stl10"] == PAPER_LARGER_IMAGES
+    assert PAPER_LARGER_IMAGES.optimizer == "sgd"
+    assert (PAPER_LARGER_IMAGES.learning_rate, PAPER_LARGER_IMAGES.weight_decay) == (1e-2, 1e-3)
+    assert (PAPER_LARGER_IMAGES.epochs, PAPER_LARGER_IMAGES.batch_size) == (100, 128)
+
+
+@given(recipes)
+def test_a_recipe_comes_back_from_its_file_as_it_was(tmp_path_factory: pytest.TempPathFactory, recipe: Recipe) -> None:
+    path = tmp_path_factory.getbasetemp() / "recipe.toml"
+    path.write_text(recipe.to_toml())
+    assert read_recipe(path) == recipe
+    assert read_recipe(path, start=PAPER_LARGER_IMAGES) == recipe
+
+
+def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('epochs = 3\noptimizer = "sgd"\nresolutions = [32, 16]\n')
+    assert read_recipe(path, PAPER_LARGER_IMAGES) == dataclasses.replace(
+        PAPER_LARGER_IMAGES, epochs=3, optimizer="sgd", resolutions=(32, 16)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("epoch = 3", "unknown option of a recipe: 'epoch'; did you mean 'epochs'"),
+        ("[training]\nepochs = 3", "unknown option of a recipe: 'training'"),
+        ("epochs = 0", "epochs must be a whole number of at least 1, got 0"),
+        ("epochs = 1.5", "epochs must be a whole number"),
+        ("epochs = true", "epochs must be a whole number"),
+        ("learning_rate = 0.0", "learning_rate must be a number above 0"),
+        ("learning_rate = nan", "learning_rate must be a number above 0"),
+        ("learning_rate = inf", "learning_rate must be a number above 0"),
+        ("weight_decay = -1", "weight_decay must be a number of at least 0"),
+        ("betas = [0.9]", "betas must be two numbers"),
+        ("betas = 0.9", "betas must be two numbers"),
+        ("betas = [0.9, 1.0]", "betas must be two numbers"),
+        ("momentum = 1", "momentum must be a number in"),
+        ("momentum = [0.5]", "momentum must be a number in"),
+        ("resolutions = [0]", "resolutions must be a list of whole numbers"),
+        ("resolutions = 8.5", "resolutions must be a list of whole numbers"),
+        ('flip = "yes"', "flip must be true or false"),
+        ('optimizer = "adam"', "optimizer must be 'adamw' or 'sgd', got 'adam'"),
+        ("policy = 2020-01-01", "policy must be 'exact' or 'cheap'"),
+        ("epochs == 3", "is not valid TOML"),
+        ("epochs = " + "[" * 5000, "is not valid TOML"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_its_file_and_what_would_be_right(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(ArrnError) as caught:
+        read_recipe(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.toml", tmp_path):
+        with pytest.raises(ArrnError, match="cannot read the recipe"):
+            read_recipe(path)
+
+
+toml_like = st.one_of(
+    st.binary(max_size=200),
+    st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.lists(
+        st.tuples(
+            st.sampled_from([field.name for field in dataclasses.fields(Recipe)]),
+            st.sampled_from(
+                ["1", "-1", "1e400", "nan", '"adamw"', "[]", "[1,2]", "[[8]]", "{a=1}", "true", "07:32:00"]
+            ),
+        ),
+        max_size=4,
+    ).map(lambda pairs: "\n".join(f"{name} = {value}" for name, value in pairs).encode()),
+)
+
+
+@given(toml_like)
+def test_no_file_escapes_as_anything_but_an_arrn_error(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.toml"
+    path.write_bytes(content)
+    try:
+        recipe = read_recipe(path)
+    except ArrnError:
+        return
+    assert tomllib.loads(recipe.to_toml())
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from([f.name for f in dataclasses.fields(Recipe)]) | st.text(max_size=8), values))
+def test_no_options_escape_as_anything_but_an_arrn_error(options: dict[str, Any]) -> None:
+    try:
+        recipe = PAPER_CIFAR.with_options(options)
+    except ArrnError:
+        return
+    assert all(getattr(recipe, name) is not None for name in options)

@@ -1,0 +1,117 @@
+"""One training step: what it computes, what it counts, what it depends on."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import arrn
+from arrn.data import Augmentation, Batch, Normalisation
+from arrn.errors import ArrnError
+from arrn.training import Recipe, TrainingStep
+from arrn.training.step import autocast_for, order_memory
+from runs import TINY
+
+PLAIN = Recipe(flip=False, crop_padding=0.0, optimizer="sgd", momentum=0.0, weight_decay=0.0, learning_rate=0.1)
+
+
+def tiny(dropout: float = 0.0, **options: object) -> nn.Module:
+    torch.manual_seed(1)
+    return arrn.create_model("arrn", num_classes=3, dropout=dropout, **TINY, **options)
+
+
+def batch(count: int = 6) -> Batch:
+    return Batch(torch.randint(0, 256, (count, 3, 8, 8), dtype=torch.uint8), torch.arange(count) % 3)
+
+
+def step_of(model: nn.Module, recipe: Recipe, seed: int = 0, steps: int = 10) -> TrainingStep:
+    normalisation = Normalisation((0.5,) * 3, (0.25,) * 3)
+    return TrainingStep(model, Augmentation(normalisation, recipe.flip, recipe.crop_padding), recipe, steps, seed)
+
+
+def test_a_step_is_gradient_descent_on_the_mean_cross_entropy() -> None:
+    model = tiny(head_dropout=0.0)
+    reference, images = copy.deepcopy(model), batch()
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    logits = reference((images.images / 255 - 0.5) / 0.25)
+    loss = nn.functional.cross_entropy(logits, images.labels)
+    torch.autograd.backward(loss)
+    optimizer.step()
+    step = step_of(model, PLAIN)
+    step(images, 0)
+    for mine, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    total, correct, seen = step.totals
+    assert total == pytest.approx(6 * float(loss.detach()), rel=1e-5)
+    assert (correct, seen) == (int((logits.argmax(1) == images.labels).sum()), 6)
+
+
+def test_totals_add_up_and_start_again() -> None:
+    step = step_of(tiny(), PLAIN)
+    step(batch(4), 0)
+    first = step.totals
+    step(batch(6), 1)
+    assert step.totals[0] > first[0]
+    assert step.totals[2] == 10
+    step.reset()
+    assert step.totals == (0.0, 0, 0)
+    step.reset(1.5, 2, 3)
+    assert step.totals == (1.5, 2, 3)
+
+
+def weights_after(seed: int, number: int, noise: int = 0) -> torch.Tensor:
+    """One step with everything random in it; `noise` is what was drawn before."""
+    model, images = tiny(dropout=0.5), batch()
+    torch.manual_seed(noise)
+    step_of(model, Recipe(), seed)(images, number)
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_randomness_depends_on_the_seed_and_the_steps_number_alone() -> None:
+    assert torch.equal(weights_after(0, 3), weights_after(0, 3, noise=9))
+    assert not torch.equal(weights_after(0, 3), weights_after(1, 3))
+    assert not torch.equal(weights_after(0, 3), weights_after(0, 4))
+
+
+def test_the_learning_rate_follows_the_schedule() -> None:
+    step = step_of(tiny(), Recipe(learning_rate=1.0, final_learning_rate=0.5), steps=3)
+    rates = []
+    for number in range(3):
+        step(batch(), number)
+        rates.append(step.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([1.0, 0.75, 0.5])
+
+
+def test_bfloat16_is_for_gpus_unless_asked_for() -> None:
+    seen: list[torch.dtype] = []
+    for precision in ("auto", "float32", "bfloat16"):
+        with autocast_for(Recipe(precision=precision), torch.device("cpu"))():  # type: ignore[arg-type]
+            seen.append(nn.Linear(2, 2)(torch.ones(1, 2)).dtype)
+    assert seen == [torch.float32, torch.float32, torch.bfloat16]
+    with pytest.raises(ArrnError, match="on mps use 'float32'"):
+        autocast_for(Recipe(precision="bfloat16"), torch.device("mps"))
+
+
+def test_a_bfloat16_step_keeps_float32_weights() -> None:
+    model = tiny()
+    step_of(model, Recipe(precision="bfloat16"))(batch(), 0)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+def test_weights_are_in_the_order_that_suits_the_axes() -> None:
+    flat = order_memory(nn.Conv2d(4, 4, 3), 2)
+    assert flat.weight.is_contiguous(memory_format=torch.channels_last)
+    assert order_memory(nn.Conv3d(4, 4, 3), 3).weight.is_contiguous(memory_format=torch.channels_last_3d)
+    assert order_memory(nn.Conv1d(4, 4, 3), 1).weight.is_contiguous()
+    # Five axes, none of them a convolution's.
+    spectral = order_memory(arrn.create_model("fourier_operator", features=4, modes=2, depth=1), 2)
+    assert all(parameter.ndim != 4 or parameter.is_contiguous() for parameter in spectral.parameters())
+
+
+def test_a_batch_too_small_for_a_batch_norm_is_an_error_that_says_so() -> None:
+    model = arrn.create_model("resnet18_switchable", sizes=(8, 4), num_classes=3)
+    step = step_of(model, PLAIN.with_options({"resolutions": [8, 4]}))
+    with pytest.raises(ArrnError, match=r"a batch of 1 image.* at 8 is too few .*batch_size"):
+        step(batch(2), 0)
