@@ -178,7 +178,7 @@ def gone(group: int) -> bool:
 def test_a_signal_to_the_whole_group_stops_a_streaming_run_cleanly(
     arrn_command: Command, easy: Path, tmp_path: Path
 ) -> None:
-    """As a terminal's Ctrl-C does: the processes that read get it too."""
+    """As a cluster's scheduler or a terminal's Ctrl-C does: the processes that read get it too."""
     out = tmp_path / "run"
     command = ["train", easy, *MODEL, "--epochs", "3000", "--batch-size", "4", "--device", "cpu", "--out", out]
     running = subprocess.Popen(
@@ -192,10 +192,10 @@ def test_a_signal_to_the_whole_group_stops_a_streaming_run_cleanly(
     deadline = time.monotonic() + 60
     while not list(out.glob("checkpoints/checkpoint-*")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGINT)
+    os.killpg(running.pid, signal.SIGTERM)
     _, err = running.communicate(timeout=60)
     assert running.returncode == 1, err
-    assert err.startswith("arrn: stopped by SIGINT at ")
+    assert err.startswith("arrn: stopped by SIGTERM at ")
     assert err.endswith("go on with --resume\n")
     assert err.count("\n") == 1
     assert gone(running.pid)

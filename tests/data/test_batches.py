@@ -1,6 +1,9 @@
 """Batches from memory and from disk are the same; processes that read end when they should."""
 
 import multiprocessing
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -100,6 +103,27 @@ def test_worker_processes_give_the_same_batches_and_end_with_close(examined: Exa
     while set(multiprocessing.active_children()) & workers and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not set(multiprocessing.active_children()) & workers
+
+
+FORGETFUL = """
+import sys, torch
+from arrn.data import ImageFolder, Placement, StreamedBatches, examine
+
+if __name__ == "__main__":
+    examined = examine(ImageFolder(sys.argv[1], "train"))
+    batches = StreamedBatches(examined, Placement.unchanged(examined.sizes), 2, 0, torch.device("cpu"), workers=1)
+    epoch = batches.epoch(0)
+    next(epoch)
+"""
+
+
+def test_a_program_that_forgets_to_close_them_ends_all_the_same(tmp_path: Path) -> None:
+    write_folder(tmp_path / "data", SIZES)
+    (tmp_path / "forgetful.py").write_text(FORGETFUL)
+    quiet = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    command = [sys.executable, str(tmp_path / "forgetful.py"), str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=quiet, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -7,12 +7,15 @@ import math
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import arrn
+from arrn.data import Batches
 from arrn.errors import ArrnError, RunError
+from arrn.evaluation import Answers, Setting, evaluate
 from arrn.experiments import Machine, RunSettings, is_finished, pick_device, read_settings, run_training
 from arrn.experiments.splits import open_run_data, open_split
 from arrn.training import Recipe, read_recipe
@@ -135,6 +138,21 @@ def test_the_held_out_samples_are_not_trained_on_and_their_accuracy_is_logged(tm
     assert json.loads((tmp_path / "run" / "run.json").read_text())["samples"] == 21
     again = open_split(settings, "validation")  # evaluation holds out the same ones
     assert {again.source.read(n).numpy().tobytes() for n in range(9)} == validation
+
+
+def test_validation_goes_by_the_policy_of_the_recipe(
+    easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Setting] = []
+
+    def noted(model: torch.nn.Module, batches: Batches, settings: list[Setting], *rest: Any) -> list[Answers]:
+        asked.extend(settings)
+        return evaluate(model, batches, settings, *rest)
+
+    monkeypatch.setattr("arrn.experiments.run.evaluate", noted)
+    settings = dataclasses.replace(tiny_settings(easy, epochs=1, policy="cheap"), holdout=3)
+    run_training(settings, tmp_path / "run", Machine("cpu"))
+    assert asked == [Setting(None, True, "cheap")]
 
 
 def test_validation_does_not_disturb_training(easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

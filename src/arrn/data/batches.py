@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.util import Finalize
 from typing import Any, Self
 
 import torch
@@ -128,14 +129,17 @@ class StreamedBatches(Batches):
             pin_memory=device.type == "cuda",
             worker_init_fn=_outlive_signals,
         )
-        # Also when the interpreter exits: workers that outlive signals would not hear that they should end.
-        self._finalize = Finalize(self, _end_workers, (self._loader,), exitpriority=1)
+        self._end = weakref.finalize(self, _end_workers, self._loader)
+        # When the interpreter exits, before torch has its turn: it would wait for workers that outlive its signals.
+        self._end.atexit = False
+        atexit.register(self._end)
 
     def close(self) -> None:
-        self._finalize()
+        self._end()
+        atexit.unregister(self._end)
 
     def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
-        assert self._finalize.still_active(), "these batches are closed"
+        assert self._end.alive, "these batches are closed"
         chosen = [self._members[batch.bucket][batch.places] for batch in plan]
         self._order.batches = [indices.tolist() for indices in chosen]
         for indices, images in zip(chosen, self._loader, strict=True):

@@ -19,6 +19,7 @@ from arrn.experiments.machine import Machine
 from arrn.experiments.settings import RunSettings, write_settings
 from arrn.experiments.splits import open_run_data
 from arrn.models.entry import entry_grid, entry_kernel
+from arrn.nn.arrn import ARRN
 from arrn.provenance import provenance
 from arrn.saving import Metadata, save
 from arrn.training import Checkpoints, Log, Recipe, TrainingStep, Watcher, resume_from, stop_on_signals, train
@@ -131,7 +132,8 @@ def _validation(batches: Batches, normalisation: Normalisation) -> Callable[[nn.
     """What is called after each epoch: the accuracy on what was held out, as it comes."""
 
     def validate(model: nn.Module) -> Mapping[str, float]:
-        settings = settings_for(model, [None], policies=["exact"], adapt=[True])
+        policies = [model.policy] if isinstance(model, ARRN) else []
+        settings = settings_for(model, [None], policies, adapt=[True])
         (answers,) = evaluate(model, batches, settings, normalisation)
         return {"validation_accuracy": answers.accuracy}
 
