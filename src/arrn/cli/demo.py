@@ -15,7 +15,7 @@ __all__ = ["demo"]
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for networks, plot and report.")] = Path("out/demo"),
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the 5,000 training images, for each network.")] = 10,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the 5,000 training images, for each network.")] = 8,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Train three small networks on the shipped images and compare them at five resolutions.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
+from arrn.data.chunks import in_chunks
 from arrn.data.examining import Examined
 from arrn.data.placement import Placement
 from arrn.signal.grid import Grid
@@ -64,20 +63,20 @@ def load_buckets(
     for index, size in enumerate(examined.sizes):
         members[placement.targets[size]].append(index)
     buckets, done = [], 0
-    pool = ThreadPoolExecutor(os.cpu_count())
-    try:
-        for grid in sorted(members, reverse=True):
-            indices = members[grid]
-            images = torch.empty((len(indices), 3, *grid), dtype=torch.uint8)
-            read = partial(placement.read, source, grid=grid)
-            for place, image in enumerate(pool.map(read, indices)):
-                images[place] = image
-                done += 1
-                if progress is not None:
-                    progress(done)
-            buckets.append(Bucket(images.to(device), source.labels[indices].to(device)))
-    finally:
-        pool.shutdown(cancel_futures=True)  # an error does not wait for what is still to be read
+    for grid in sorted(members, reverse=True):
+        indices = members[grid]
+        images = torch.empty((len(indices), 3, *grid), dtype=torch.uint8)
+
+        def read(places: range, grid: Grid = grid, indices: list[int] = indices) -> list[torch.Tensor]:
+            return [placement.read(source, indices[place], grid) for place in places]
+
+        filled = 0
+        for chunk in in_chunks(read, len(indices)):
+            images[filled : filled + len(chunk)] = torch.stack(chunk)
+            filled, done = filled + len(chunk), done + len(chunk)
+            if progress is not None:
+                progress(done)
+        buckets.append(Bucket(images.to(device), source.labels[indices].to(device)))
     return buckets
 
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 
+from arrn.data.chunks import in_chunks
 from arrn.data.source import BadSample, Selection, Source
 from arrn.errors import ArrnError
 
 __all__ = ["Examined", "examine"]
-
-CHUNK = 64
-# Seconds a sample. Threads gain on slow disks and large images; on small ones they lose half to Python's lock.
-THREADS_PAY_FROM = 1e-3
 
 
 @dataclass(frozen=True)
@@ -82,9 +76,9 @@ def examine(
 def _look_at_all(source: Source, decode: bool) -> Iterator[list[tuple[int, ...] | BadSample]]:
     """A size or an error for each sample, in order, a chunk at a time."""
 
-    def look(start: int) -> list[tuple[int, ...] | BadSample]:
+    def look(indices: range) -> list[tuple[int, ...] | BadSample]:
         answers: list[tuple[int, ...] | BadSample] = []
-        for index in range(start, min(start + CHUNK, len(source))):
+        for index in indices:
             try:
                 source.check_label(index)
                 answers.append(tuple(source.read(index).shape[1:]) if decode else source.size(index))
@@ -92,17 +86,7 @@ def _look_at_all(source: Source, decode: bool) -> Iterator[list[tuple[int, ...] 
                 answers.append(error)
         return answers
 
-    starts = range(0, len(source), CHUNK)
-    begin = time.perf_counter()
-    yield from map(look, starts[:1])
-    if time.perf_counter() - begin < THREADS_PAY_FROM * min(CHUNK, len(source)):
-        yield from map(look, starts[1:])
-        return
-    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
-    try:
-        yield from pool.map(look, starts[1:])
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return in_chunks(look, len(source))
 
 
 def _check_classes(source: Source, kept: Source, bad: list[BadSample]) -> None:
