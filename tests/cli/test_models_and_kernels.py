@@ -7,9 +7,12 @@ from commands import Command, program
 
 
 def test_models_are_listed_with_their_costs(arrn_command: Command) -> None:
-    listed = arrn_command("models").out
+    listed = arrn_command("models", "arrn_small", "arrn_resnet18", "switchable").out
     assert "resnet18_switchable" in listed
-    assert "1.60 to 2.15" in listed
+    assert "0.11 to 0.12" in listed
+    assert "8.40 to 11.23 │        0.05" in listed  # what a transplant adds stands apart
+    assert "mobilenet" not in listed
+    assert "did you mean 'arrn_small'?" in arrn_command("models", "arn_small", code=2).err
 
 
 def test_kernels_are_reported_and_drawn(arrn_command: Command, tmp_path: Path) -> None:

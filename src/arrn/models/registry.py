@@ -34,7 +34,7 @@ def list_models() -> list[str]:
 def model_options(name: str) -> dict[str, Any]:
     """The options of a model, and their defaults.
 
-    >>> model_options("arrn_small")["dropout"]
+    >>> model_options("arrn_cifar10")["dropout"]
     0.6
     """
     if name not in _builders:
