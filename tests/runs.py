@@ -55,6 +55,13 @@ def train_tiny(root: Path, out: Path, resume: bool = False, checkpoint_every: fl
     return out
 
 
+def said_by(settings: RunSettings, out: Path, machine: Machine | None = None, resume: bool = False) -> list[str]:
+    """What a run has to say to its user."""
+    said: list[str] = []
+    run_training(settings, out, machine or Machine("cpu"), resume, say=said.append)
+    return said
+
+
 def weights(out: Path) -> bytes:
     return (out / "model.safetensors").read_bytes()
 

@@ -24,11 +24,6 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_easy_set(tmp_path_factory.mktemp("easy"))
-
-
-@pytest.fixture(scope="module")
 def run(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     run_training(dataclasses.replace(tiny_settings(easy), holdout=6), out, Machine("cpu"))

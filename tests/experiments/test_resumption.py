@@ -43,11 +43,6 @@ def die() -> None:
     raise Died
 
 
-@pytest.fixture(scope="module")
-def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_easy_set(tmp_path_factory.mktemp("easy"))
-
-
 RECIPES: dict[str, dict[str, Any]] = {
     "adamw": {"epochs": EPOCHS},
     "sgd": {"epochs": EPOCHS, "optimizer": "sgd", "learning_rate": 0.05},

@@ -3,8 +3,6 @@
 import dataclasses
 import errno
 import json
-import math
-import multiprocessing
 import os
 from pathlib import Path
 from typing import Any
@@ -16,27 +14,11 @@ import arrn
 from arrn.data import Batches
 from arrn.errors import ArrnError, RunError
 from arrn.evaluation import Answers, Setting, evaluate
-from arrn.experiments import Machine, RunSettings, is_finished, pick_device, read_settings, run_training
+from arrn.experiments import Machine, is_finished, read_settings, run_training
 from arrn.experiments.splits import open_run_data, open_split
 from arrn.training import Recipe, read_recipe
 from arrn.writing import TEMPORARY
-from runs import TINY, timeless_log, tiny_settings, train_tiny, weights, write_easy_set, write_mixed_folder
-
-
-@pytest.fixture(scope="module")
-def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_easy_set(tmp_path_factory.mktemp("easy"))
-
-
-@pytest.fixture(scope="module")
-def finished(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_tiny(easy, tmp_path_factory.mktemp("runs") / "finished")
-
-
-def said_by(settings: RunSettings, out: Path, machine: Machine | None = None, resume: bool = False) -> list[str]:
-    said: list[str] = []
-    run_training(settings, out, machine or Machine("cpu"), resume, say=said.append)
-    return said
+from runs import TINY, said_by, timeless_log, tiny_settings, train_tiny, weights, write_easy_set, write_mixed_folder
 
 
 def test_a_finished_run_leaves_everything_that_is_needed(finished: Path, easy: Path) -> None:
@@ -216,92 +198,3 @@ def test_bad_samples_stop_a_run_unless_they_are_to_be_skipped(tmp_path: Path) ->
     said = said_by(dataclasses.replace(settings, skip_bad=True), tmp_path / "run")
     assert "skipped 1 bad samples" in said
     assert json.loads((tmp_path / "run" / "run.json").read_text())["skipped"] == 1
-
-
-@pytest.mark.parametrize(
-    "options", [{"num_classes": 4}, {"name": "x"}, {"size": "big"}, {"in_channels": 1}, {"ndim": 1}]
-)
-def test_options_that_do_not_fit_are_refused(easy: Path, tmp_path: Path, options: dict[str, object]) -> None:
-    settings = dataclasses.replace(tiny_settings(easy), options=TINY | options)
-    with pytest.raises(ArrnError):
-        run_training(settings, tmp_path / "run", Machine("cpu"))
-
-
-@pytest.mark.parametrize("size", ["big", -3, 0, [1, 2, 3], {"a": 1}, 1.5])
-def test_a_size_that_means_nothing_is_refused(easy: Path, tmp_path: Path, size: object) -> None:
-    settings = dataclasses.replace(tiny_settings(easy), model="fourier_operator", options={"size": size})
-    with pytest.raises(ArrnError):
-        run_training(settings, tmp_path / "run", Machine("cpu"))
-
-
-def test_a_models_policy_option_is_kept_and_the_recipes_is_used_otherwise(easy: Path, tmp_path: Path) -> None:
-    chosen = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"policy": "cheap"})
-    run_training(chosen, tmp_path / "option", Machine("cpu"))
-    train_tiny(easy, tmp_path / "recipe", epochs=1, policy="cheap")
-    for name in ("option", "recipe"):
-        assert arrn.load(tmp_path / name).policy == "cheap"
-        assert read_recipe(tmp_path / name / "recipe.toml").policy == "cheap"
-
-
-def test_a_fixed_network_is_made_for_the_usual_size_and_a_switchable_one_learns_at_each_of_its(
-    easy: Path, tmp_path: Path
-) -> None:
-    small = dataclasses.replace(tiny_settings(easy, epochs=1), model="resnet18_small_stem", options={"width": 2})
-    run_training(small, tmp_path / "fixed", Machine("cpu"))
-    assert arrn.load(tmp_path / "fixed").sizes == (8,)
-    switchable = RunSettings(str(easy), "resnet18_switchable", {"sizes": [8, 4]}, Recipe(epochs=1, batch_size=18))
-    assert "resolutions = [8, 4]" in " ".join(said_by(switchable, tmp_path / "switchable"))
-    assert read_recipe(tmp_path / "switchable" / "recipe.toml").resolutions == (8, 4)
-
-
-def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:
-    low = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"sizes": [4, 2]})
-    assert "all images are above the network's top grid of 4, the largest 8" in said_by(low, tmp_path / "low")[0]
-    high = dataclasses.replace(
-        tiny_settings(easy, epochs=1), options=TINY | {"sizes": [16, 8, 4], "features": [4, 4, 4]}
-    )
-    assert "no image is above 8, so the levels above it are not trained" in said_by(high, tmp_path / "high")[0]
-
-
-def test_stopping_midway_leaves_no_worker_process(easy: Path, tmp_path: Path) -> None:
-    before = set(multiprocessing.active_children())
-    settings = tiny_settings(easy, learning_rate=1e30, optimizer="sgd", epochs=50)
-    with pytest.raises(RunError, match="the loss became"):
-        run_training(settings, tmp_path / "run", Machine("cpu", stream=True, workers=1, checkpoint_every=0.2))
-    assert set(multiprocessing.active_children()) <= before
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
-def test_checkpoints_come_at_a_positive_interval(value: float) -> None:
-    with pytest.raises(ArrnError, match="epochs between checkpoints must be a number above 0"):
-        Machine(checkpoint_every=value)
-
-
-def test_workers_cannot_be_fewer_than_none() -> None:
-    with pytest.raises(ArrnError, match="at least 0, got -1"):
-        Machine(workers=-1)
-
-
-def test_a_deterministic_run_is_the_same_run_on_a_cpu(easy: Path, tmp_path: Path, finished: Path) -> None:
-    try:
-        run_training(tiny_settings(easy), tmp_path / "run", Machine("cpu", deterministic=True))
-        assert torch.are_deterministic_algorithms_enabled()
-    finally:
-        torch.use_deterministic_algorithms(False)
-        os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
-    assert weights(tmp_path / "run") == weights(finished)
-
-
-def test_devices_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
-    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    for name in ("cuda", "mps"):
-        with pytest.raises(ArrnError, match=f"there is no {name} device here; --device auto"):
-            pick_device(name)
-    with pytest.raises(ArrnError, match="unknown device 'gpu'"):
-        pick_device("gpu")
-    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
-    assert pick_device("auto") == torch.device("mps")
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert pick_device("auto") == torch.device("cuda")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from arrn.cli.memory import keep_freed_memory
 from arrn.errors import ArrnError, RunError
 
 __all__ = ["main"]
@@ -24,6 +25,7 @@ def main() -> None:
         from arrn.cli.app import app
     except ModuleNotFoundError as error:
         _fail(f"the command line needs {error.name}: pip install 'arrn[train]'", 2)
+    keep_freed_memory()
     # What typer calls usage errors: it brings a click of its own, older versions use the package.
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     try:
