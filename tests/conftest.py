@@ -4,6 +4,8 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -31,3 +33,19 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of a few images that is easy to learn."""
+    from runs import write_easy_set  # here: most tests need none of what it imports
+
+    return write_easy_set(tmp_path_factory.mktemp("easy"))
+
+
+@pytest.fixture(scope="session")
+def finished(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on it."""
+    from runs import train_tiny
+
+    return train_tiny(easy, tmp_path_factory.mktemp("runs") / "finished")

@@ -116,7 +116,7 @@ BREAKAGES = {
         lambda d: edit(d, format_version=FORMAT_VERSION + 1, arrn_version="9.0"),
         f"has format version {FORMAT_VERSION + 1}, written by arrn 9.0; this arrn",
     ),
-    "foreign file": (lambda d: edit(d, format="onnx"), "is not an arrn model"),
+    "foreign file": (lambda d: edit(d, format="onnx"), 'it should say "format": "arrn"'),
     "odd version": (lambda d: edit(d, format_version="new"), "format_version must be a whole number"),
     "wrong shape": (
         lambda d: safetensors.torch.save_file(

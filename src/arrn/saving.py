@@ -5,7 +5,6 @@ Nothing is ever unpickled: weights are read as plain tensors, the architecture a
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -18,14 +17,14 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from arrn import __version__
+from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError
 from arrn.models import create_model
 from arrn.writing import write_atomically
 
-__all__ = ["FORMAT_VERSION", "Metadata", "load", "save", "write_atomically"]
+__all__ = ["FORMAT_VERSION", "Metadata", "load", "save"]
 
-FORMAT_VERSION = 1
+FORMAT, FORMAT_VERSION = "arrn", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
@@ -61,9 +60,6 @@ def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | No
         )
     metadata = metadata or getattr(model, "metadata", None) or Metadata()
     document = {
-        "format": "arrn",
-        "format_version": FORMAT_VERSION,
-        "arrn_version": __version__,
         "model": config,
         "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
         "inputs": asdict(metadata),
@@ -74,7 +70,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | No
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_atomically(directory / WEIGHTS, safetensors.torch.save(tensors))
-        write_atomically(directory / CONFIG, (json.dumps(document, indent=2) + "\n").encode())
+        write_document(directory / CONFIG, FORMAT, FORMAT_VERSION, document)
     except OSError as error:
         raise ArrnError(f"cannot write {directory}: {error.strerror or error}") from error
 
@@ -90,7 +86,7 @@ def load(path: str | os.PathLike[str]) -> nn.Module:
         raise ArrnError(
             f"{directory} is not a directory: arrn.load takes the directory that holds {WEIGHTS} and {CONFIG}"
         )
-    document = _read_config(directory / CONFIG)
+    document = read_document(directory / CONFIG, FORMAT, FORMAT_VERSION)
     try:
         model = create_model(document["model"]["name"], **document["model"]["options"])
         model = model.to(getattr(torch, document["dtype"]))
@@ -102,28 +98,6 @@ def load(path: str | os.PathLike[str]) -> nn.Module:
     _fill(model, _read_weights(directory / WEIGHTS), directory / WEIGHTS)
     model.metadata = metadata  # type: ignore[assignment]  # nn.Module takes any attribute
     return model.eval()
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ArrnError(f"{path} is missing") from None
-    except OSError as error:
-        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ArrnError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != "arrn":
-        raise ArrnError(f'{path} is not an arrn model: it should say "format": "arrn"')
-    version = document.get("format_version")
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise ArrnError(f"{path}: format_version must be a whole number from 1 on, got {version!r}")
-    if version > FORMAT_VERSION:
-        raise ArrnError(
-            f"{path} has format version {version}, written by arrn {document.get('arrn_version')}; this arrn "
-            f"{__version__} reads up to {FORMAT_VERSION}: upgrade arrn"
-        )
-    return document
 
 
 def _read_metadata(inputs: Mapping[str, Any]) -> Metadata:

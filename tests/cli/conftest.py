@@ -1,25 +1,12 @@
 """What the tests of the command line share."""
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("typer")
 
 from commands import Command
-from runs import train_tiny, write_easy_set
 
 
 @pytest.fixture
 def arrn_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     return Command(capsys, monkeypatch)
-
-
-@pytest.fixture(scope="session")
-def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_easy_set(tmp_path_factory.mktemp("easy"))
-
-
-@pytest.fixture(scope="session")
-def finished(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_tiny(easy, tmp_path_factory.mktemp("runs") / "finished")

@@ -14,8 +14,8 @@ from PIL import Image
 
 from arrn.demo.showing import Showing
 from arrn.demo.trial import BATCH, COST_COLUMNS, Contender, Cost
-from arrn.saving import write_atomically
 from arrn.signal.grid import format_grid
+from arrn.writing import write_atomically
 
 __all__ = ["write_page"]
 

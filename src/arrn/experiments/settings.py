@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError
 from arrn.training.recipe import PAPER_CIFAR, Recipe
-from arrn.writing import write_atomically
 
 __all__ = ["RUN_FILE", "RunSettings", "read_settings", "write_settings"]
 
 RUN_FILE = "run.json"
-FORMAT_VERSION = 1
+FORMAT, FORMAT_VERSION = "arrn run", 1
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def _flat(settings: RunSettings) -> dict[str, Any]:
 
 def write_settings(settings: RunSettings, folder: Path, facts: Mapping[str, Any]) -> None:
     """Writes `run.json`: the settings, and facts about the run such as its machine."""
-    document = {"format": "arrn run", "format_version": FORMAT_VERSION, "settings": dataclasses.asdict(settings)}
-    write_atomically(folder / RUN_FILE, (json.dumps(document | dict(facts), indent=2) + "\n").encode())
+    content = {"settings": dataclasses.asdict(settings), **facts}
+    write_document(folder / RUN_FILE, FORMAT, FORMAT_VERSION, content)
 
 
 def read_settings(folder: Path) -> RunSettings | None:
@@ -80,20 +80,9 @@ def read_settings(folder: Path) -> RunSettings | None:
         ArrnError: for a file that does not describe a run.
     """
     path = folder / RUN_FILE
-    try:
-        document = json.loads(path.read_bytes().decode("utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except OSError as error:
-        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ArrnError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != "arrn run":
-        raise ArrnError(f'{path} is not an arrn run: it should say "format": "arrn run"')
-    if document.get("format_version") != FORMAT_VERSION:
-        raise ArrnError(
-            f"{path} has format version {document.get('format_version')!r}, this arrn reads {FORMAT_VERSION}"
-        )
+    document = read_document(path, FORMAT, FORMAT_VERSION)
     settings = document.get("settings")
     expected: dict[str, Any] = {
         "dataset": str,

@@ -49,7 +49,9 @@ def plot_accuracy(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], 
                 LINE_STYLES[n % len(LINE_STYLES)],
                 color=colour,
                 marker=_MARKERS[n % len(_MARKERS)],
-                markersize=5,
+                # Open, and smaller from line to line: lines that coincide, as theory wants, are all seen.
+                markerfacecolor="none",
+                markersize=5 + 3 * min(3, len(lines) - 1 - n),
                 label=label,
             )
             lower, upper = ([100 * point["interval"][side] for point in points] for side in (0, 1))
