@@ -76,7 +76,7 @@ def test_other_files_are_not_runs(tmp_path: Path, content: bytes) -> None:
 def test_a_newer_format_and_a_folder_in_its_place_are_refused(tmp_path: Path) -> None:
     changed = document(tmp_path) | {"format_version": 2}
     (tmp_path / "run.json").write_text(json.dumps(changed))
-    with pytest.raises(ArrnError, match="has format version 2, .* reads up to 1: upgrade arrn"):
+    with pytest.raises(ArrnError, match=r"has format version 2, .* reads up to 1: upgrade arrn"):
         read_settings(tmp_path)
     (tmp_path / "run.json").unlink()
     (tmp_path / "run.json").mkdir()

@@ -130,7 +130,7 @@ def _level_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """For images of differing sizes, as they come: how each level did."""
     from arrn.evaluation import wilson_interval
 
-    table = Table(title="images as they come, by the level they enter on", caption="accuracy in %, with 95% intervals")
+    table = Table(title="as they come, by level", caption="accuracy in %, with 95% intervals")
     for column in ("how", "grid", "images", "accuracy"):
         table.add_column(column, justify="left" if column == "how" else "right")
     for result in results:
