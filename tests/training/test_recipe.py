@@ -159,3 +159,10 @@ def test_no_options_escape_as_anything_but_an_arrn_error(options: dict[str, Any]
     except ArrnError:
         return
     assert all(getattr(recipe, name) is not None for name in options)
+
+
+def test_the_documented_recipe_is_the_default_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    documented = tomllib.loads(text.partition("```toml\n")[2].partition("```")[0])
+    assert set(documented) == {option.name for option in dataclasses.fields(Recipe)}
+    assert Recipe().with_options(documented) == Recipe()

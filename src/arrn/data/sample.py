@@ -9,17 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from arrn.data.parquet import ParquetImages
-
-__all__ = ["SAMPLE_FOLDER", "open_sample"]
+__all__ = ["SAMPLE_FOLDER"]
 
 SAMPLE_FOLDER = Path(__file__).parent / "sample"
-
-
-def open_sample(split: str) -> ParquetImages:
-    """The "train" or "test" split of the sample that ships with the package.
-
-    >>> open_sample("test").class_names[:3]
-    ('airplane', 'automobile', 'bird')
-    """
-    return ParquetImages([SAMPLE_FOLDER / f"{split}-00000-of-00001.parquet"], split, name="sample")
