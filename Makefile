@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: demo test test-all lint check-types benchmark format clean help
 
 help:
-	@echo "make demo         install, then take a picture through a network at many resolutions"
+	@echo "make demo         install, then train three small networks and compare them at many resolutions"
 	@echo "make test         install, then lint, check types and run every test"
 	@echo "make test-all     the same, large models included"
 	@echo "make benchmark    measure the core's ratios on this machine"
