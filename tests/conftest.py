@@ -43,9 +43,9 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_easy_set(tmp_path_factory.mktemp("easy"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def finished(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run on it."""
+    """A finished run on it; a module's own, since commands leave their files there."""
     from runs import train_tiny
 
     return train_tiny(easy, tmp_path_factory.mktemp("runs") / "finished")

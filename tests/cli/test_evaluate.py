@@ -49,7 +49,7 @@ def test_mixed_sizes_are_told_by_level(arrn_command: Command, tmp_path: Path) ->
     data = write_mixed_folder(tmp_path / "data", [(8, 8), (5, 7), (3, 3), (4, 2), (12, 12)], per_class=5)
     arrn_command("train", data, *MODEL, "--epochs", "1", "--out", tmp_path / "run", "--device", "cpu")
     out = arrn_command("evaluate", tmp_path / "run", "--device", "cpu").out
-    table = out[out.index("images as they come") :]
+    table = out[out.index("as they come, by level") :]
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
     assert [row[:3] for row in rows] == [
         ["exact", "8", "9"],
