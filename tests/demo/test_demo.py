@@ -86,6 +86,13 @@ def test_it_prints_the_accuracies_of_every_network_at_every_resolution(said: str
     assert all(len(re.findall(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", row)) == len(FEW) for row in rows)
 
 
+def test_it_prints_what_each_resolution_costs_and_that_skipping_is_exact(said: str) -> None:
+    rows = [line.split("│") for line in said[said.index("What the ARRN needs") :].splitlines() if line.startswith("│")]
+    assert [row[1].strip() for row in rows] == [f"{n}x{n}" for n in RESOLUTIONS]
+    assert [row[3].strip() for row in rows] == ["3 of 3", "3 of 3", "2 of 3", "2 of 3", "1 of 3"]
+    assert max(float(row[-2]) for row in rows) < 1e-4
+
+
 def test_the_report_fetches_nothing(said: str, folder: Path) -> None:
     text = (folder / "out" / "report.html").read_text()
     page = Page(text)

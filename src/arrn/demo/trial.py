@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def measure_costs(folder: Path) -> list[Cost]:
                 len(model.levels) - level + 1,
                 count_parameters(adapted),
                 multiply_adds(adapted, (1, *x.shape[1:])),
-                time_call(lambda adapted=adapted, x=x: adapted(x)),  # type: ignore[misc]
+                time_call(partial(adapted, x)),
                 adaptation_discrepancy(model, x),
             )
         )
