@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from typing import Any, Self
 
 import torch
@@ -127,7 +129,7 @@ class StreamedBatches(Batches):
             persistent_workers=workers > 0,
             multiprocessing_context="spawn" if workers else None,
             pin_memory=device.type == "cuda",
-            worker_init_fn=_outlive_signals,
+            worker_init_fn=_prepare_worker,
         )
         self._end = weakref.finalize(self, _end_workers, self._loader)
         # When the interpreter exits, before torch has its turn: it would wait for workers that outlive its signals.
@@ -182,10 +184,13 @@ def _as_read(stacked: Any) -> Any:
     return stacked
 
 
-def _outlive_signals(worker: int) -> None:
-    """A signal to the whole group stops the run when its step is done, and that step may need this worker."""
+def _prepare_worker(worker: int) -> None:
+    # A signal to the whole group stops the run when its step is done, and that step may need this worker.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    # A worker that is ended while its sender thread is inside torch is aborted by the interpreter's own exit (the
+    # thread is unwound through C++ that allows no unwinding), so it leaves without one, after all other finalizers.
+    Finalize(None, os._exit, args=(0,), exitpriority=-100)
 
 
 def _end_workers(loader: DataLoader[torch.Tensor]) -> None:
