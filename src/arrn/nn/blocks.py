@@ -9,6 +9,7 @@ from torch import nn
 
 from arrn.errors import ArrnError
 from arrn.nn.convolution import BATCH_NORMS, CONVOLUTIONS, REPLICATE_CONVOLUTIONS
+from arrn.nn.fast_block import can_fuse, fused_forward
 from arrn.nn.normalization import BatchRMSNorm
 
 __all__ = ["InvertedBlock", "ZeroPreservingBlock"]
@@ -63,6 +64,12 @@ class InvertedBlock(nn.Sequential):
                 layers[f"pointwise{n}_act"] = nn.SiLU()
         layers["contract"] = convolution(hidden, features, 1, bias=False)
         super().__init__(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if can_fuse(self, x):
+            return fused_forward(self, x)
+        y: torch.Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return y
 
 
 class ZeroPreservingBlock(nn.Module):

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from arrn.gpu import kernels_serve, replicate_depthwise
+
 __all__ = [
     "BATCH_NORMS",
     "CONVOLUTIONS",
@@ -46,8 +48,26 @@ class _ReplicatePadding:
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+    kernel_size: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    in_channels: int
+    out_channels: int
+
+    @property
+    def fits_kernel(self) -> bool:
+        """Whether this is the depthwise 3x3 that a GPU has a kernel for (`arrn.gpu.replicate_depthwise`)."""
+        return (
+            self.kernel_size == (3, 3)
+            and self.groups == self.in_channels == self.out_channels
+            and self.stride == self.dilation == self.padding == (1, 1)
+        )
 
     def _conv_forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        if self.fits_kernel and weight.ndim == 4 and kernels_serve(x):
+            if torch.is_autocast_enabled("cuda"):
+                x = x.to(torch.get_autocast_dtype("cuda"))
+            y: torch.Tensor = replicate_depthwise(x, weight, bias)
+            return y
         convolve: Callable[..., torch.Tensor] = FUNCTIONAL_CONVOLUTIONS[weight.ndim - 2]
         padded = replicate_pad(x, self._reversed_padding_repeated_twice)
         return convolve(padded, weight, bias, self.stride, 0, self.dilation, self.groups)

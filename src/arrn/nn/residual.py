@@ -139,11 +139,12 @@ class LaplacianResidual(nn.Module):
 
     def _contribution(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
         """psi b(diff), smoothed to the next grid."""
-        smooth = self.up(low)
-        diff = r - smooth
-        if gate is not None:
-            diff = diff * gate
-        y: torch.Tensor = self.block(diff, smooth) if self.takes_context else self.block(diff)
+        if self.takes_context:
+            smooth = self.up(low)
+            diff = _gated(r - smooth, gate)
+            y: torch.Tensor = self.block(diff, smooth)
+        else:
+            y = self.block(_gated(self.up.taken_from(r, low), gate))
         if self.strided:
             return reject_constant(y) if self.psi else y
         smoothed: torch.Tensor = self.down(y)
@@ -169,6 +170,10 @@ class LaplacianResidual(nn.Module):
             f"{self.in_features} -> {self.out_features} features, "
             f"{self.kernel.name}/{self.kernel.boundary}, {form}" + ("" if self.psi else ", no psi")
         )
+
+
+def _gated(diff: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+    return diff if gate is None else diff * gate
 
 
 def _add_first(whole: torch.Tensor, first: torch.Tensor) -> torch.Tensor:

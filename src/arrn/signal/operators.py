@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import Kernel
 
-__all__ = ["AxisOperator", "apply_axes", "axes_to_resample", "axis_order", "is_channels_last"]
+__all__ = ["AxisOperator", "apply_axes", "apply_composed", "axes_to_resample", "axis_order", "is_channels_last"]
 
 AxisOperator: TypeAlias = tuple[int, torch.Tensor]
 """An axis of space (0 is the first) and the (target, source) matrix that acts along it."""
@@ -61,3 +61,30 @@ def _apply_along(x: torch.Tensor, matrix: torch.Tensor, axis: int) -> torch.Tens
         # gradients are wanted.
         y = torch.bmm(matrix.expand(outer, -1, -1), x.reshape(outer, x.shape[axis], inner))
     return y.view(*x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :])
+
+
+def apply_composed(
+    x: torch.Tensor, matrix: torch.Tensor, target: Grid, minuend: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Applies one matrix to all axes of space at once: more multiplications than axis by axis, fewer passes.
+
+    Args:
+        x: a signal of shape (batch, channels, *space).
+        matrix: shape (samples of the target grid, samples of x's), of x's dtype and device.
+        target: the grid of the answer.
+        minuend: a signal on the target grid, from which the answer is subtracted in the same pass.
+    """
+    batch, channels = x.shape[:2]
+    if is_channels_last(x):
+        operator, flat = matrix.expand(batch, -1, -1), x.movedim(1, -1).reshape(batch, -1, channels)
+        if minuend is None:
+            y = torch.bmm(operator, flat)
+        else:
+            y = torch.baddbmm(minuend.movedim(1, -1).reshape(batch, -1, channels), operator, flat, alpha=-1)
+        return y.view(batch, *target, channels).movedim(-1, 1)
+    rows = x.reshape(batch * channels, -1)
+    if minuend is None:
+        y = F.linear(rows, matrix)
+    else:
+        y = torch.addmm(minuend.reshape(batch * channels, -1), rows, matrix.t(), alpha=-1)
+    return y.view(batch, channels, *target)

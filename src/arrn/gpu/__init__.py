@@ -1,0 +1,17 @@
+"""Operators that have a kernel of their own on a GPU, each beside PyTorch's own as its reference.
+
+The kernels themselves are in `depthwise_kernels` and `norm_kernels`, which need Triton and are imported when first
+used.
+"""
+
+from arrn.gpu.depthwise import channels_first, channels_last, reference_depthwise, replicate_depthwise
+from arrn.gpu.switch import kernels_serve, reference_path
+
+__all__ = [
+    "channels_first",
+    "channels_last",
+    "kernels_serve",
+    "reference_depthwise",
+    "reference_path",
+    "replicate_depthwise",
+]

@@ -1,0 +1,103 @@
+"""Depthwise 3x3 convolution with replicate padding, as the operator `arrn::replicate_depthwise`.
+
+On a GPU it is a Triton kernel that reads each sample about once and makes no padded copy; elsewhere it is PyTorch's
+padding and convolution, which is also what the kernel is tested against. It has a shape function and a gradient of
+its own, so `torch.compile` and CUDA graphs take it as they take PyTorch's operators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+__all__ = ["channels_first", "channels_last", "reference_depthwise", "replicate_depthwise"]
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """(batch, channels, height, width) as a contiguous (batch, height, width, channels); no copy if it is stored so."""
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+def channels_first(x: torch.Tensor) -> torch.Tensor:
+    """(batch, height, width, channels) seen as (batch, channels, height, width), in channels-last memory."""
+    return x.permute(0, 3, 1, 2)
+
+
+def reference_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """PyTorch's own: pad a copy, convolve it."""
+    return F.conv2d(F.pad(x, [1, 1, 1, 1], mode="replicate"), weight, bias, groups=x.shape[1])
+
+
+@torch.library.custom_op("arrn::replicate_depthwise", mutates_args=())
+def replicate_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Depthwise 3x3 convolution, stride 1, borders repeated.
+
+    Args:
+        x: shape (batch, channels, height, width).
+        weight: shape (channels, 1, 3, 3).
+        bias: shape (channels,).
+
+    Returns:
+        The shape and dtype of `x`, in channels-last memory.
+
+    >>> x, weight = torch.ones(1, 4, 5, 7), torch.ones(4, 1, 3, 3)
+    >>> bool((replicate_depthwise(x, weight) == 9).all())
+    True
+    """
+    y = reference_depthwise(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+    return y.contiguous(memory_format=torch.channels_last)
+
+
+@replicate_depthwise.register_kernel("cuda")
+def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    from arrn.gpu.depthwise_launch import depthwise_forward  # Triton is not everywhere
+
+    return channels_first(depthwise_forward(channels_last(x), weight, bias)[0])
+
+
+@replicate_depthwise.register_fake
+def _forward_shape(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("arrn::replicate_depthwise_backward", mutates_args=())
+def replicate_depthwise_backward(
+    gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of `replicate_depthwise` by its input and its weight."""
+    with torch.enable_grad():
+        inputs = [x.detach().requires_grad_(), weight.detach().to(x.dtype).requires_grad_()]
+        by_input, by_weight = torch.autograd.grad(reference_depthwise(*inputs), inputs, gradient)
+    return by_input.contiguous(memory_format=torch.channels_last), by_weight.to(weight.dtype).contiguous()
+
+
+@replicate_depthwise_backward.register_kernel("cuda")
+def _backward(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    from arrn.gpu.depthwise_launch import depthwise_backward_input, depthwise_backward_weight
+
+    arriving = channels_last(gradient)
+    by_input, _ = depthwise_backward_input(arriving, weight)
+    return channels_first(by_input), depthwise_backward_weight(arriving, channels_last(x)).to(weight.dtype)
+
+
+@replicate_depthwise_backward.register_fake
+def _backward_shape(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    by_input = torch.empty_like(x, memory_format=torch.channels_last)
+    return by_input, torch.empty_like(weight, memory_format=torch.contiguous_format)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, weight, _ = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _differentiate(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    x, weight = ctx.saved_tensors
+    by_input, by_weight = replicate_depthwise_backward(gradient, x, weight)
+    by_bias = gradient.sum(dim=(0, 2, 3), dtype=weight.dtype) if ctx.needs_input_grad[2] else None
+    return by_input, by_weight, by_bias
+
+
+replicate_depthwise.register_autograd(_differentiate, setup_context=_keep)

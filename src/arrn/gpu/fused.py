@@ -1,0 +1,80 @@
+"""Batch norm and SiLU, alone or with the depthwise convolution that follows them, as single steps of autograd.
+
+Tensors have shape (batch, height, width, channels). `normal` holds rows of scale, shift, mean and 1 / std, float32,
+as `finish_moments` makes them; its own dependence on x is part of the gradients here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from arrn.gpu.depthwise_launch import depthwise_backward_input, depthwise_backward_weight, depthwise_forward
+from arrn.gpu.norm_launch import norm_silu, norm_silu_backward, norm_silu_sums
+
+__all__ = ["norm_silu_depthwise", "norm_silu_rows"]
+
+
+class _NormSilu(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, normal: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, normal)
+        return norm_silu(x, normal)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, normal = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        sums = norm_silu_sums(gradient, x, normal)
+        return norm_silu_backward(gradient, x, normal, sums, through_silu=True), sums[1], sums[0], None
+
+
+class _NormSiluDepthwise(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        gamma: torch.Tensor,
+        beta: torch.Tensor,
+        normal: torch.Tensor,
+        weight: torch.Tensor,
+        pivot: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        y, partial = depthwise_forward(x, weight, normal=normal, pivot=pivot)
+        assert partial is not None
+        # The activated input is not kept: the gradient makes it again from x as it reads it.
+        ctx.save_for_backward(x, normal, weight)
+        ctx.mark_non_differentiable(partial)
+        return y, partial
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, normal, weight = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        by_weight = depthwise_backward_weight(gradient, x, normal)
+        seen, sums = depthwise_backward_input(gradient, weight, x, normal)
+        assert sums is not None
+        by_x = norm_silu_backward(seen, x, normal, sums, through_silu=False)
+        return by_x, sums[1], sums[0], None, by_weight.to(weight.dtype), None
+
+
+def norm_silu_rows(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
+    """silu(batch_norm(x)), with gradients by x, gamma and beta."""
+    y: torch.Tensor = _NormSilu.apply(x, gamma, beta, normal)
+    return y
+
+
+def norm_silu_depthwise(
+    x: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    normal: torch.Tensor,
+    weight: torch.Tensor,
+    pivot: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The depthwise convolution of silu(batch_norm(x)), and the partial moments of its output about `pivot`."""
+    y, partial = _NormSiluDepthwise.apply(x, gamma, beta, normal, weight, pivot)
+    return y, partial

@@ -1,0 +1,186 @@
+"""Triton kernels: batch norm followed by SiLU, over rows of channels, and its gradient.
+
+A channels-last tensor is a matrix with a row per sample of space and a column per channel. A program owns
+`BLOCK_C` columns and every `programs`-th block of `BLOCK_M` rows. Sums over rows are left per program, and a second
+kernel adds them up in a fixed order, so results are the same each time.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from arrn.gpu.depthwise_kernels import silu, silu_slope
+
+__all__ = [
+    "add_up_kernel",
+    "finish_moments_kernel",
+    "moments_kernel",
+    "norm_silu_backward_kernel",
+    "norm_silu_kernel",
+    "norm_silu_sums_kernel",
+]
+
+
+@triton.jit
+def _channels_of(channels, BLOCK_C: tl.constexpr):
+    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
+    return channel, channel < channels
+
+
+@triton.jit
+def moments_kernel(x, partial, rows, channels, programs, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Per program and channel: how many rows, their mean, and the squares about it."""
+    channel, is_channel = _channels_of(channels, BLOCK_C)
+    # Taken about the first row: sums of squares lose their digits when the mean is large.
+    about = tl.load(x + channel, mask=is_channel, other=0.0).to(tl.float32)
+    total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    squares = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    count = tl.zeros((BLOCK_M, 1), tl.float32)
+    for start in range(tl.program_id(0) * BLOCK_M, rows, programs * BLOCK_M):
+        row = start + tl.arange(0, BLOCK_M)[:, None]
+        exists = (row < rows) & is_channel
+        v = tl.load(x + row.to(tl.int64) * channels + channel, mask=exists, other=0.0).to(tl.float32)
+        d = tl.where(exists, v - about, 0.0)
+        total += d
+        squares += d * d
+        count += (row < rows).to(tl.float32)
+    n = tl.sum(count, axis=0)[None, :]
+    s, q = tl.sum(total, axis=0)[None, :], tl.sum(squares, axis=0)[None, :]
+    mean = s / n
+    place = partial + tl.program_id(0) * 3 * channels + channel
+    tl.store(place, n + tl.zeros_like(mean), mask=is_channel)
+    tl.store(place + channels, mean + about, mask=is_channel)
+    tl.store(place + 2 * channels, q - s * mean, mask=is_channel)
+
+
+@triton.jit
+def finish_moments_kernel(
+    partial,
+    gamma,
+    beta,
+    running_mean,
+    running_var,
+    out,
+    channels,
+    programs,
+    momentum,
+    eps,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """Joins the partial moments; `out` gets scale, shift, mean and 1 / std; the running moments are moved on."""
+    channel, is_channel = _channels_of(channels, BLOCK_C)
+    n = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    s = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    for start in range(0, programs, BLOCK_P):
+        p = start + tl.arange(0, BLOCK_P)[:, None]
+        exists = (p < programs) & is_channel
+        place = partial + p * 3 * channels + channel
+        count = tl.load(place, mask=exists, other=0.0)
+        n += count
+        s += count * tl.load(place + channels, mask=exists, other=0.0)
+    count_all = tl.sum(n, axis=0)[None, :]
+    mean = tl.sum(s, axis=0)[None, :] / tl.maximum(count_all, 1.0)
+    q = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    for start in range(0, programs, BLOCK_P):
+        p = start + tl.arange(0, BLOCK_P)[:, None]
+        exists = (p < programs) & is_channel
+        place = partial + p * 3 * channels + channel
+        apart = tl.load(place + channels, mask=exists, other=0.0) - mean
+        q += tl.load(place + 2 * channels, mask=exists, other=0.0)
+        q += tl.where(exists, tl.load(place, mask=exists, other=0.0) * apart * apart, 0.0)
+    squares = tl.sum(q, axis=0)[None, :]
+    inverse_std = 1.0 / tl.sqrt(squares / tl.maximum(count_all, 1.0) + eps)
+    scale = tl.load(gamma + channel, mask=is_channel, other=0.0) * inverse_std
+    shift = tl.load(beta + channel, mask=is_channel, other=0.0) - mean * scale
+    tl.store(out + channel, scale, mask=is_channel)
+    tl.store(out + channels + channel, shift, mask=is_channel)
+    tl.store(out + 2 * channels + channel, mean, mask=is_channel)
+    tl.store(out + 3 * channels + channel, inverse_std, mask=is_channel)
+    old = tl.load(running_mean + channel, mask=is_channel, other=0.0)
+    tl.store(running_mean + channel, old + momentum * (mean - old), mask=is_channel)
+    old = tl.load(running_var + channel, mask=is_channel, other=0.0)
+    unbiased = squares / tl.maximum(count_all - 1.0, 1.0)
+    tl.store(running_var + channel, old + momentum * (unbiased - old), mask=is_channel)
+
+
+@triton.jit
+def norm_silu_kernel(x, normal, y, rows, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+    """y = silu(x scale + shift)."""
+    channel, is_channel = _channels_of(channels, BLOCK_C)
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    exists = (row < rows) & is_channel
+    scale = tl.load(normal + channel, mask=is_channel, other=0.0)
+    shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
+    place = row.to(tl.int64) * channels + channel
+    h = tl.load(x + place, mask=exists, other=0.0).to(tl.float32) * scale + shift
+    tl.store(y + place, silu(h).to(y.dtype.element_ty), mask=exists)
+
+
+@triton.jit
+def norm_silu_sums_kernel(
+    gradient, x, normal, partial, rows, channels, programs, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr
+):
+    """Per program and channel: the gradient by what SiLU saw, summed, and summed times the normalised x."""
+    channel, is_channel = _channels_of(channels, BLOCK_C)
+    scale = tl.load(normal + channel, mask=is_channel, other=0.0)
+    shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
+    mean = tl.load(normal + 2 * channels + channel, mask=is_channel, other=0.0)
+    inverse_std = tl.load(normal + 3 * channels + channel, mask=is_channel, other=0.0)
+    total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    along = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    for start in range(tl.program_id(0) * BLOCK_M, rows, programs * BLOCK_M):
+        row = start + tl.arange(0, BLOCK_M)[:, None]
+        exists = (row < rows) & is_channel
+        place = row.to(tl.int64) * channels + channel
+        v = tl.load(x + place, mask=exists, other=0.0).to(tl.float32)
+        d = tl.load(gradient + place, mask=exists, other=0.0).to(tl.float32) * silu_slope(v * scale + shift)
+        total += d
+        along += d * (v - mean) * inverse_std
+    place = partial + tl.program_id(0) * 2 * channels + channel
+    tl.store(place, tl.sum(total, axis=0)[None, :], mask=is_channel)
+    tl.store(place + channels, tl.sum(along, axis=0)[None, :], mask=is_channel)
+
+
+@triton.jit
+def add_up_kernel(partial, out, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
+    """out = partial summed over its first axis; `width` numbers per program."""
+    column = tl.program_id(0) * BLOCK_W + tl.arange(0, BLOCK_W)[None, :]
+    total = tl.zeros((BLOCK_P, BLOCK_W), tl.float32)
+    for start in range(0, programs, BLOCK_P):
+        p = start + tl.arange(0, BLOCK_P)[:, None]
+        total += tl.load(partial + p * width + column, mask=(p < programs) & (column < width), other=0.0)
+    tl.store(out + column, tl.sum(total, axis=0)[None, :], mask=column < width)
+
+
+@triton.jit
+def norm_silu_backward_kernel(
+    gradient,
+    x,
+    normal,
+    sums,
+    out,
+    rows,
+    channels,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    THROUGH_SILU: tl.constexpr,
+):
+    """The gradient by x, from that by the output (``THROUGH_SILU``) or by what SiLU saw."""
+    channel, is_channel = _channels_of(channels, BLOCK_C)
+    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    exists = (row < rows) & is_channel
+    scale = tl.load(normal + channel, mask=is_channel, other=0.0)
+    shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
+    mean = tl.load(normal + 2 * channels + channel, mask=is_channel, other=0.0)
+    inverse_std = tl.load(normal + 3 * channels + channel, mask=is_channel, other=0.0)
+    level = tl.load(sums + channel, mask=is_channel, other=0.0) / rows
+    slope = tl.load(sums + channels + channel, mask=is_channel, other=0.0) / rows
+    place = row.to(tl.int64) * channels + channel
+    v = tl.load(x + place, mask=exists, other=0.0).to(tl.float32)
+    d = tl.load(gradient + place, mask=exists, other=0.0).to(tl.float32)
+    if THROUGH_SILU:
+        d = d * silu_slope(v * scale + shift)
+    answer = scale * (d - level - (v - mean) * inverse_std * slope)
+    tl.store(out + place, answer.to(out.dtype.element_ty), mask=exists)

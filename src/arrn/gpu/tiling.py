@@ -1,0 +1,49 @@
+"""How the kernels divide their work; numbers measured on an NVIDIA H200, see docs/performance.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Tiling", "matrix_tiling", "power_of_two", "row_programs", "strip_tiling"]
+
+_PROGRAMS_WANTED = 1024  # several for each of a large GPU's processors
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What one program of a kernel covers.
+
+    Attributes:
+        rows: of a strip (depthwise), or of the matrix (norms).
+        strips: at once.
+        channels: at once.
+        warps: of 32 threads each.
+    """
+
+    rows: int
+    strips: int
+    channels: int
+    warps: int
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is `n` or more."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def strip_tiling(height: int, channels: int) -> Tiling:
+    """For the depthwise kernels: strips of up to 4 rows, 64 channels of 8 of them."""
+    wide = min(64, power_of_two(channels))
+    return Tiling(rows=min(4, power_of_two(height)), strips=512 // wide, channels=wide, warps=4)
+
+
+def matrix_tiling(channels: int) -> Tiling:
+    """For kernels over rows of channels: about 4096 numbers at once."""
+    wide = min(64, power_of_two(channels))
+    return Tiling(rows=4096 // wide, strips=1, channels=wide, warps=8)
+
+
+def row_programs(rows: int, channels: int, tiling: Tiling) -> int:
+    """How many programs share the rows of a sum."""
+    across = -(-channels // tiling.channels)
+    return max(1, min(-(-rows // tiling.rows), _PROGRAMS_WANTED // across))

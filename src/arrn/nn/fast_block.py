@@ -1,0 +1,132 @@
+"""`InvertedBlock` on a GPU: the same layers with what lies between the matrix products fused.
+
+Pointwise convolutions are matrix products over rows of channels. Batch norm and SiLU are applied as the depthwise
+kernel reads its input, and the moments of its output are taken as it writes it, so a block moves about two thirds of
+the bytes that its layers move one by one, and keeps less than half of them for the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from arrn.gpu import channels_first, channels_last, kernels_serve
+from arrn.nn.convolution import ReplicateConv2d
+
+if TYPE_CHECKING:
+    from arrn.nn.blocks import InvertedBlock
+
+__all__ = ["can_fuse", "fused_forward"]
+
+
+class _Stage(NamedTuple):
+    """A pointwise convolution, a norm, SiLU, a depthwise convolution, a norm, SiLU."""
+
+    pointwise: nn.Module
+    norm: nn.Module
+    depthwise: nn.Module
+    depthwise_norm: nn.Module
+
+
+def _stages(block: InvertedBlock) -> Iterator[_Stage]:
+    layers = block._modules
+    pointwise = "expand"
+    n = 1
+    while f"depthwise{n}" in layers:
+        names = (pointwise, f"{pointwise}_norm", f"depthwise{n}", f"depthwise{n}_norm")
+        yield _Stage(*(block.get_submodule(name) for name in names))
+        pointwise, n = f"pointwise{n}", n + 1
+
+
+def can_fuse(block: InvertedBlock, x: torch.Tensor) -> bool:
+    """Whether the fused path computes what the layers of `block`, as they are now, would."""
+    if x.ndim != 4 or not kernels_serve(x) or torch.compiler.is_compiling():
+        return False
+    if not (block.training or not torch.is_grad_enabled()):
+        return False  # gradients through running statistics: rare, left to the layers
+    layers = list(block.children())
+    if any(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks for layer in layers):
+        return False
+    return all(_is_known(layer, block.training) for layer in layers)
+
+
+def _is_known(layer: nn.Module, training: bool) -> bool:
+    if type(layer) is nn.BatchNorm2d:
+        return layer.training == training and layer.affine and layer.track_running_stats and layer.momentum is not None
+    if type(layer) is nn.Conv2d:
+        return layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1
+    if type(layer) is ReplicateConv2d:
+        return layer.fits_kernel
+    # A norm that was folded away leaves an identity, and only evaluation may find one.
+    return type(layer) is nn.SiLU or (type(layer) is nn.Identity and not training)
+
+
+def fused_forward(block: InvertedBlock, x: torch.Tensor) -> torch.Tensor:
+    """What ``block(x)`` is, for a block and an input that `can_fuse`; shape (batch, features, height, width)."""
+    rows = channels_last(x)
+    run = _train_stage if block.training else _infer_stage
+    for stage in _stages(block):
+        rows = run(stage, rows)
+    return channels_first(_pointwise(block.get_submodule("contract"), rows))
+
+
+def _pointwise(convolution: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+    assert isinstance(convolution, nn.Conv2d)
+    return F.linear(rows, convolution.weight.flatten(1), convolution.bias)
+
+
+def _train_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
+    from arrn.gpu.fused import norm_silu_depthwise, norm_silu_rows
+    from arrn.gpu.norm_launch import measure_moments
+
+    norm, depthwise, after = stage.norm, stage.depthwise, stage.depthwise_norm
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert isinstance(depthwise, nn.Conv2d)
+    assert isinstance(after, nn.BatchNorm2d)
+    y = _pointwise(stage.pointwise, rows)
+    normal = _next_normal(norm, measure_moments(y.detach()))
+    pivot = after.get_buffer("running_mean")
+    z, partial = norm_silu_depthwise(y, norm.weight, norm.bias, normal, depthwise.weight, pivot)
+    return norm_silu_rows(z, after.weight, after.bias, _next_normal(after, partial))
+
+
+def _next_normal(norm: nn.BatchNorm2d, partial: torch.Tensor) -> torch.Tensor:
+    """The batch's own statistics, taken into the running ones."""
+    from arrn.gpu.norm_launch import finish_moments
+
+    mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
+    assert norm.momentum is not None
+    norm.get_buffer("num_batches_tracked").add_(1)
+    with torch.no_grad():
+        return finish_moments(partial, norm.weight, norm.bias, mean, var, norm.momentum, norm.eps)
+
+
+def _infer_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
+    from arrn.gpu.depthwise_launch import depthwise_forward
+    from arrn.gpu.norm_launch import norm_silu
+
+    depthwise = stage.depthwise
+    assert isinstance(depthwise, nn.Conv2d)
+    before, after = _running_normal(stage.norm), _running_normal(stage.depthwise_norm)
+    y, _ = depthwise_forward(
+        _pointwise(stage.pointwise, rows),
+        depthwise.weight,
+        depthwise.bias,
+        normal=before,
+        silu_before=before is None,
+        silu_after=after is None,
+    )
+    return y if after is None else norm_silu(y, after)
+
+
+def _running_normal(norm: nn.Module) -> torch.Tensor | None:
+    """Rows of scale and shift from the running statistics; None for a norm that was folded away."""
+    if not isinstance(norm, nn.BatchNorm2d):
+        return None
+    mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
+    scale = norm.weight * torch.rsqrt(var + norm.eps)
+    return torch.stack([scale, norm.bias - mean * scale])
