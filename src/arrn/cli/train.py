@@ -43,6 +43,7 @@ def train(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
+    captured: Annotated[bool, typer.Option("--capture", help="On a GPU, replay steps from a CUDA graph.")] = False,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The same bits each time on a GPU too.")
     ] = False,
@@ -94,7 +95,7 @@ def train(
     if dropout is not None:
         options["dropout"] = dropout
     settings = dataclasses.replace(start, **given, options=options)
-    machine = Machine(device, stream, workers, compiled, deterministic, checkpoint_every, tensorboard)
+    machine = Machine(device, stream, workers, compiled, deterministic, checkpoint_every, tensorboard, captured)
     with watch(console) as watcher:
         run_training(settings, folder, machine, resume, watcher, say)
     say(f"trained network: {folder}  (next: arrn evaluate {folder})")

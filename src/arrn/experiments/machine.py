@@ -19,6 +19,7 @@ class Machine:
         stream: read samples from disk (True), keep them in memory (False), or as memory allows (None).
         workers: processes that read from disk.
         compiled: whether the network goes through `torch.compile`.
+        captured: whether a GPU replays each step from a CUDA graph instead of being told its kernels one by one.
         deterministic: the same bits each time on a GPU too.
         checkpoint_every: epochs between checkpoints.
         tensorboard: also log for TensorBoard.
@@ -31,6 +32,7 @@ class Machine:
     deterministic: bool = False
     checkpoint_every: float = 1.0
     tensorboard: bool = False
+    captured: bool = False
 
     def __post_init__(self) -> None:
         if self.workers < 0:

@@ -87,7 +87,10 @@ def run_training(
             validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
         _set_up(device, one_shape=len(batches.grids) == 1 and not machine.deterministic)
         augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding)
-        step = TrainingStep(model, augmentation, recipe, recipe.epochs * len(batches), settings.seed, machine.compiled)
+        steps = recipe.epochs * len(batches)
+        step = TrainingStep(
+            model, augmentation, recipe, steps, settings.seed, machine.compiled, captured=machine.captured
+        )
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
         if start is not None:

@@ -5,11 +5,13 @@ used.
 """
 
 from arrn.gpu.depthwise import channels_first, channels_last, reference_depthwise, replicate_depthwise
-from arrn.gpu.switch import kernels_serve, reference_path
+from arrn.gpu.switch import fast_path, is_fast, kernels_serve, reference_path
 
 __all__ = [
     "channels_first",
     "channels_last",
+    "fast_path",
+    "is_fast",
     "kernels_serve",
     "reference_depthwise",
     "reference_path",

@@ -31,19 +31,19 @@ def reference_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
 
 
 @torch.library.custom_op("arrn::replicate_depthwise", mutates_args=())
-def replicate_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def replicate_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Depthwise 3x3 convolution, stride 1, borders repeated.
 
     Args:
         x: shape (batch, channels, height, width).
         weight: shape (channels, 1, 3, 3).
-        bias: shape (channels,).
+        bias: shape (channels,), or None.
 
     Returns:
         The shape and dtype of `x`, in channels-last memory.
 
     >>> x, weight = torch.ones(1, 4, 5, 7), torch.ones(4, 1, 3, 3)
-    >>> bool((replicate_depthwise(x, weight) == 9).all())
+    >>> bool((replicate_depthwise(x, weight, None) == 9).all())
     True
     """
     y = reference_depthwise(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
@@ -51,14 +51,14 @@ def replicate_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
 
 
 @replicate_depthwise.register_kernel("cuda")
-def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     from arrn.gpu.depthwise_launch import depthwise_forward  # Triton is not everywhere
 
     return channels_first(depthwise_forward(channels_last(x), weight, bias)[0])
 
 
 @replicate_depthwise.register_fake
-def _forward_shape(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def _forward_shape(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     return torch.empty_like(x, memory_format=torch.channels_last)
 
 
@@ -67,9 +67,12 @@ def replicate_depthwise_backward(
     gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of `replicate_depthwise` by its input and its weight."""
-    with torch.enable_grad():
-        inputs = [x.detach().requires_grad_(), weight.detach().to(x.dtype).requires_grad_()]
-        by_input, by_weight = torch.autograd.grad(reference_depthwise(*inputs), inputs, gradient)
+    border = [1, 1, 1, 1]
+    padded, taps, ones = F.pad(x, border, mode="replicate"), weight.to(x.dtype), [1, 1]
+    by_padded, by_weight, _ = torch.ops.aten.convolution_backward(
+        gradient, padded, taps, None, ones, [0, 0], ones, False, [0, 0], x.shape[1], [True, True, False]
+    )
+    by_input = torch.ops.aten.replication_pad2d_backward(by_padded, x, border)
     return by_input.contiguous(memory_format=torch.channels_last), by_weight.to(weight.dtype).contiguous()
 
 

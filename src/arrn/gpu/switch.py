@@ -1,44 +1,64 @@
-"""Whether the library's own kernels are used, and where they can be."""
+"""Whether the library's own kernels and their like are used, and where they can be."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 
 import torch
 
-__all__ = ["kernels_serve", "reference_path"]
+__all__ = ["fast_path", "is_fast", "kernels_serve", "reference_path"]
 
-_enabled: ContextVar[bool] = ContextVar("arrn_kernels_enabled", default=True)
+# ARRN_KERNELS=1 turns the fast path on: until it has been timed on a GPU it is a choice.
+_fast = os.environ.get("ARRN_KERNELS") == "1"
+
+
+@contextmanager
+def fast_path() -> Iterator[None]:
+    """Inside, the faster of two ways that give the same numbers is taken where it can be."""
+    with _taking(True):
+        yield
 
 
 @contextmanager
 def reference_path() -> Iterator[None]:
-    """Inside, everything runs through PyTorch's own operators: what the kernels are compared with.
+    """Inside, everything runs through PyTorch's own operators, layer by layer: what the fast path is compared with.
 
     >>> with reference_path():
-    ...     kernels_serve(torch.zeros(1, 4, 8, 8))
+    ...     is_fast()
     False
     """
-    token = _enabled.set(False)
+    with _taking(False):
+        yield
+
+
+@contextmanager
+def _taking(fast: bool) -> Iterator[None]:
+    global _fast  # a plain global: torch.compile understands it, and autograd's threads see it
+    before, _fast = _fast, fast
     try:
         yield
     finally:
-        _enabled.reset(token)
+        _fast = before
+
+
+def is_fast() -> bool:
+    """Whether the fast path is on."""
+    return _fast
 
 
 def kernels_serve(x: torch.Tensor) -> bool:
-    """Whether the kernels can take `x`: on an NVIDIA or AMD GPU, in a type they know, with Triton installed.
+    """Whether the kernels take `x`: the fast path on, an NVIDIA or AMD GPU, a type they know, Triton installed.
 
     What is exported keeps to PyTorch's own operators, so that it runs where this library is not.
     """
     return (
-        x.is_cuda
+        _fast
+        and x.is_cuda
         and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
-        and _enabled.get()
         and _triton_is_here()
         and not torch.compiler.is_exporting()
     )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from arrn.gpu import is_fast
 from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import Kernel
 from arrn.signal.operators import apply_axes, apply_composed, axes_to_resample
@@ -52,13 +53,13 @@ class Resampling(nn.Module):
         return reduce(torch.kron, masters).to(like.dtype).to(like.device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.composed, torch.Tensor):
+        if isinstance(self.composed, torch.Tensor) and is_fast():
             return apply_composed(x, self.composed, self.target)
         return apply_axes(x, [(axis, getattr(self, f"matrix{axis}")) for axis in self.axes])
 
     def taken_from(self, minuend: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """`minuend`, a signal on the target grid, less the resampled `x`."""
-        if isinstance(self.composed, torch.Tensor):
+        if isinstance(self.composed, torch.Tensor) and is_fast():
             return apply_composed(x, self.composed, self.target, minuend)
         return minuend - self.forward(x)
 

@@ -108,7 +108,7 @@ def train(
             "epoch": epoch + 1,
             "loss": loss / seen,
             "accuracy": correct / seen,
-            "learning_rate": step.optimizer.param_groups[0]["lr"],
+            "learning_rate": float(step.optimizer.param_groups[0]["lr"]),
             "seconds": round(seconds, 3),
             "images_per_second": round((seen - seen_before) / seconds, 1),
         }

@@ -9,18 +9,41 @@ import torch
 
 from arrn.training.recipe import Recipe
 
-__all__ = ["learning_rate", "make_optimizer"]
+__all__ = ["learning_rate", "make_optimizer", "set_learning_rate"]
 
 
-def make_optimizer(recipe: Recipe, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW or SGD, in one fused pass over the parameters."""
+def make_optimizer(
+    recipe: Recipe, parameters: Iterable[torch.nn.Parameter], capture_on: torch.device | None = None
+) -> torch.optim.Optimizer:
+    """AdamW or SGD, in one fused pass over the parameters.
+
+    With `capture_on` its step can be recorded in a CUDA graph: the learning rate is a number on that device.
+    """
+    rate: float | torch.Tensor = recipe.learning_rate
+    if capture_on is not None:
+        rate = torch.tensor(rate, dtype=torch.float32, device=capture_on)
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(
-            parameters, recipe.learning_rate, betas=recipe.betas, weight_decay=recipe.weight_decay, fused=True
+        optimizer = torch.optim.AdamW(
+            parameters,
+            rate,
+            betas=recipe.betas,
+            weight_decay=recipe.weight_decay,
+            fused=True,
+            capturable=capture_on is not None,
         )
-    return torch.optim.SGD(
-        parameters, recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True
-    )
+        # Its first steps are taken before the recording; torch would warn of that.
+        optimizer._warned_capturable_if_run_uncaptured = True
+        return optimizer
+    return torch.optim.SGD(parameters, rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets the learning rate of every group, on the device where it lives there."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def learning_rate(recipe: Recipe, step: int, steps: int) -> float:

@@ -12,8 +12,10 @@ from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError
+from arrn.nn.dropout import LaplacianDropout
 from arrn.signal.grid import format_grid
-from arrn.training.optimisation import learning_rate, make_optimizer
+from arrn.training.capture import Replay
+from arrn.training.optimisation import learning_rate, make_optimizer, set_learning_rate
 from arrn.training.recipe import Recipe
 from arrn.training.resolutions import share_out
 
@@ -40,6 +42,15 @@ def order_memory(model: nn.Module, ndim: int) -> nn.Module:
         if parameter.ndim == ndim + 2:
             parameter.data = parameter.data.contiguous(memory_format=order)
     return model
+
+
+def draws_on_device(model: nn.Module) -> bool:
+    """Whether each step does the same work: a draw made by the host decides anew what runs."""
+    return all(
+        module.draw != "batch" and not module.unbiased
+        for module in model.modules()
+        if isinstance(module, LaplacianDropout)
+    )
 
 
 @contextmanager
@@ -69,6 +80,7 @@ class TrainingStep:
         steps: of the whole run, for the schedule.
         seed: of the run.
         compiled: whether to run the network through `torch.compile`.
+        captured: whether to record the whole step as a CUDA graph (`Replay`); only on a GPU.
     """
 
     def __init__(
@@ -79,10 +91,12 @@ class TrainingStep:
         steps: int,
         seed: int,
         compiled: bool = False,
+        captured: bool = False,
     ) -> None:
         device = next(model.parameters()).device
+        captured = captured and device.type == "cuda"
         self.model = model
-        self.optimizer = make_optimizer(recipe, model.parameters())
+        self.optimizer = make_optimizer(recipe, model.parameters(), device if captured else None)
         self._augmentation = augmentation.to(device)
         self._recipe = recipe
         self._steps = steps
@@ -94,27 +108,34 @@ class TrainingStep:
         self._loss = torch.zeros((), device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._seen = 0
+        self._take: Callable[[torch.Tensor, torch.Tensor], None] = (
+            Replay(self._compute, device) if captured and draws_on_device(model) else self._compute
+        )
 
     def __call__(self, batch: Batch, number: int) -> None:
         """Takes step `number` of the run, counted from 0."""
         torch.manual_seed(derive_seed(self._seed, "step", number))
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self._recipe, number, self._steps)
-        images = self._augmentation(batch.images)
-        parts = [(images, batch.labels)]
+        set_learning_rate(self.optimizer, learning_rate(self._recipe, number, self._steps))
+        self._take(batch.images, batch.labels)
+        self._seen += len(batch.labels)
+
+    def _compute(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        """What happens on the device; nothing here waits for it."""
+        count = len(labels)
+        images = self._augmentation(images)
+        parts = [(images, labels)]
         if self._recipe.resolutions:
-            parts = share_out(self.model, images, batch.labels, self._recipe.resolutions)
+            parts = share_out(self.model, images, labels, self._recipe.resolutions)
         self.optimizer.zero_grad(set_to_none=True)
-        for x, labels in parts:
+        for x, answers in parts:
             with self._autocast(), _enough_for_batch_norm(x):
                 logits = self._network(x)
             # In float32, and as a share of the whole batch, so that several parts make one step.
-            loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
-            torch.autograd.backward(loss / len(batch.labels))
+            loss = nn.functional.cross_entropy(logits.float(), answers, reduction="sum")
+            torch.autograd.backward(loss / count)
             self._loss += loss.detach()
-            self._correct += (logits.argmax(dim=1) == labels).sum()
+            self._correct += (logits.argmax(dim=1) == answers).sum()
         self.optimizer.step()
-        self._seen += len(batch.labels)
 
     @property
     def totals(self) -> tuple[float, int, int]:

@@ -1,0 +1,101 @@
+"""`Replay`: a function of tensors that is recorded as a CUDA graph, so that the host no longer issues its kernels."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["Replay"]
+
+logger = logging.getLogger(__name__)
+
+_Key = tuple[tuple[torch.Size, torch.dtype], ...]
+
+
+@dataclass
+class _Recording:
+    """A graph, and the memory that it reads its inputs from."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[torch.Tensor]
+
+    def play(self, inputs: tuple[torch.Tensor, ...]) -> None:
+        for fixed, given in zip(self.inputs, inputs, strict=True):
+            fixed.copy_(given, non_blocking=True)
+        self.graph.replay()
+
+
+class Replay:
+    """Calls a function as it is at first, and from then on replays what it did on the GPU.
+
+    The first calls with inputs of some shapes are ordinary ones, which also warm up what must not be set up while
+    recording (libraries' workspaces, the optimiser's state, the choice of algorithms). The next one is recorded and
+    replayed; so are all later ones with the same shapes, for as many different shapes as `limit`. Random numbers are
+    those that an ordinary call would draw: torch passes its generator's seed to the graph at each replay.
+
+    The function must do the same work whenever the shapes are the same, must not wait for the GPU, and returns
+    nothing: it changes tensors that live on, in place.
+
+    Args:
+        function: of CUDA tensors; called with `torch.cuda.current_stream` set to a stream of its own.
+        device: a CUDA device.
+        warmup: ordinary calls before the recording.
+        limit: recordings at most; other shapes are called as usual.
+    """
+
+    def __init__(self, function: Callable[..., None], device: torch.device, warmup: int = 3, limit: int = 16) -> None:
+        self._function = function
+        self._warmup = warmup
+        self._limit = limit
+        # Recording needs a stream that is not the default one, and gradients are accumulated on the stream of the
+        # first backward pass: so ordinary calls use it too.
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._calls: Counter[_Key] = Counter()
+        self._recordings: dict[_Key, _Recording] = {}
+        self._refused = False
+
+    @property
+    def recordings(self) -> int:
+        """How many shapes have been recorded."""
+        return len(self._recordings)
+
+    def __call__(self, *inputs: torch.Tensor) -> None:
+        key = tuple((x.shape, x.dtype) for x in inputs)
+        here = torch.cuda.current_stream()
+        self._stream.wait_stream(here)
+        with torch.cuda.stream(self._stream):
+            recording = self._recordings.get(key)
+            if recording is None and self._is_due(key):
+                recording = self._record(key, inputs)
+            if recording is None:
+                self._function(*inputs)
+            else:
+                recording.play(inputs)
+        here.wait_stream(self._stream)
+
+    def _is_due(self, key: _Key) -> bool:
+        self._calls[key] += 1
+        return self._calls[key] > self._warmup and len(self._recordings) < self._limit and not self._refused
+
+    def _record(self, key: _Key, inputs: tuple[torch.Tensor, ...]) -> _Recording | None:
+        graph = torch.cuda.CUDAGraph()
+        fixed = [x.clone(memory_format=torch.preserve_format) for x in inputs]
+        # One pool for all: recordings are replayed one after another, never at once.
+        pool = next((r.graph.pool() for r in self._recordings.values()), None)
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                self._function(*fixed)
+        except RuntimeError as error:
+            self._refused = True
+            logger.warning("this step cannot be recorded as a CUDA graph and runs step by step: %s", _first(error))
+            return None
+        self._recordings[key] = _Recording(graph, fixed)
+        return self._recordings[key]
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

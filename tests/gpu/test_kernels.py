@@ -1,0 +1,81 @@
+"""The kernels against float64: every small size on a GPU, ten of them through Triton's interpreter on a CPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from strategies import relative_error
+
+pytest.importorskip("triton")
+
+CHECKS = Path(__file__).resolve().parent.parent / "gpu_checks.py"
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+HALVES = [torch.bfloat16, torch.float16]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the kernels themselves")
+def test_in_the_interpreter_they_are_float32s_own_distance_from_float64() -> None:
+    quiet = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([sys.executable, str(CHECKS)], capture_output=True, text=True, env=quiet, check=False)
+    assert done.returncode == 0, done.stderr
+    errors = json.loads(done.stdout)
+    assert len(errors) > 100
+    assert {name: error for name, error in errors.items() if not error < 1e-5} == {}
+
+
+@GPU
+@pytest.mark.parametrize("size", range(1, 41))
+def test_the_convolution_is_right_at_every_size(size: int) -> None:
+    from gpu_checks import convolution_pairs
+
+    for grid, channels in [((size, size), 32), ((size, 41 - size), 70)]:
+        for name, got, exact in convolution_pairs(3, channels, grid, torch.float32, torch.device("cuda")):
+            assert relative_error(got.double(), exact) < 1e-5, (name, grid)
+        for half in HALVES:
+            for name, got, exact in convolution_pairs(3, channels, grid, half, torch.device("cuda")):
+                rounding = relative_error(exact.to(half).double(), exact)
+                assert relative_error(got.double(), exact) <= 1.5 * rounding, (name, grid, half)
+
+
+@GPU
+@pytest.mark.parametrize("grid", [(3, 5), (8, 8), (16, 16), (17, 9), (32, 32), (40, 1)])
+def test_the_norms_around_it_are_right(grid: tuple[int, int]) -> None:
+    from gpu_checks import norm_pairs
+
+    for channels in (16, 70, 896):
+        for name, got, exact in norm_pairs(4, channels, grid, torch.float32, torch.device("cuda")):
+            assert relative_error(got.double(), exact) < 2e-5, (name, channels)
+        for half in HALVES:
+            for name, got, exact in norm_pairs(4, channels, grid, half, torch.device("cuda")):
+                # The gradient by what SiLU saw is stored in half precision on its way.
+                rounding = torch.finfo(half).eps
+                assert relative_error(got.double(), exact) <= rounding, (name, channels, half)
+
+
+@GPU
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_block_is_what_its_layers_are(depth: int) -> None:
+    from gpu_checks import block_pairs
+
+    for grid in [(5, 4), (16, 16)]:
+        for name, got, exact in block_pairs(32, depth, grid, torch.float32, torch.device("cuda")):
+            assert relative_error(got.double(), exact) < 1e-4, (name, grid)
+        for name, got, exact in block_pairs(32, depth, grid, torch.bfloat16, torch.device("cuda")):
+            assert relative_error(got.double(), exact) < 0.05, (name, grid)
+
+
+@GPU
+def test_nothing_is_left_unwritten_or_written_beyond() -> None:
+    from arrn.gpu.depthwise_launch import depthwise_forward
+
+    x = torch.randn(3, 13, 11, 70, device="cuda")
+    weight = torch.randn(70, 1, 3, 3, device="cuda")
+    expected = depthwise_forward(x, weight)[0]
+    for _ in range(3):  # fresh memory may hold what an earlier call wrote: poison it
+        torch.full_like(x, torch.nan)
+        assert torch.equal(depthwise_forward(x, weight)[0], expected)
