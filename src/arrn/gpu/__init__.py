@@ -5,9 +5,11 @@ used.
 """
 
 from arrn.gpu.depthwise import channels_first, channels_last, reference_depthwise, replicate_depthwise
+from arrn.gpu.replay import Replay
 from arrn.gpu.switch import fast_path, is_fast, kernels_serve, reference_path
 
 __all__ = [
+    "Replay",
     "channels_first",
     "channels_last",
     "fast_path",

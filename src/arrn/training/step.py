@@ -12,9 +12,9 @@ from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError
+from arrn.gpu import Replay
 from arrn.nn.dropout import LaplacianDropout
 from arrn.signal.grid import format_grid
-from arrn.training.capture import Replay
 from arrn.training.optimisation import learning_rate, make_optimizer, set_learning_rate
 from arrn.training.recipe import Recipe
 from arrn.training.resolutions import share_out

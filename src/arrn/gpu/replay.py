@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 
@@ -13,23 +14,27 @@ __all__ = ["Replay"]
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 _Key = tuple[tuple[torch.Size, torch.dtype], ...]
 
 
 @dataclass
-class _Recording:
-    """A graph, and the memory that it reads its inputs from."""
+class _Recording(Generic[Result]):
+    """A graph, and the memory that it reads its inputs from and writes its output to."""
 
     graph: torch.cuda.CUDAGraph
     inputs: list[torch.Tensor]
+    output: Result
 
-    def play(self, inputs: tuple[torch.Tensor, ...]) -> None:
+    def play(self, inputs: tuple[torch.Tensor, ...]) -> Result:
         for fixed, given in zip(self.inputs, inputs, strict=True):
             fixed.copy_(given, non_blocking=True)
         self.graph.replay()
+        # A copy: the next replay writes to the same memory.
+        return self.output.clone() if isinstance(self.output, torch.Tensor) else self.output
 
 
-class Replay:
+class Replay(Generic[Result]):
     """Calls a function as it is at first, and from then on replays what it did on the GPU.
 
     The first calls with inputs of some shapes are ordinary ones, which also warm up what must not be set up while
@@ -37,11 +42,17 @@ class Replay:
     replayed; so are all later ones with the same shapes, for as many different shapes as `limit`. Random numbers are
     those that an ordinary call would draw: torch passes its generator's seed to the graph at each replay.
 
-    The function must do the same work whenever the shapes are the same, must not wait for the GPU, and returns
-    nothing: it changes tensors that live on, in place.
+    The function must do the same work whenever the shapes are the same and must not wait for the GPU. It returns a
+    tensor, of which a copy is returned, or changes tensors that live on and returns None. What cannot be recorded is
+    called as it is, and a warning says so once.
+
+    For inference, with a network of one resolution whose norms are folded::
+
+        fast = Replay(torch.no_grad()(network.at_resolution(16).fuse()), torch.device("cuda"))
+        logits = fast(x)
 
     Args:
-        function: of CUDA tensors; called with `torch.cuda.current_stream` set to a stream of its own.
+        function: of CUDA tensors; called on a stream of its own.
         device: a CUDA device.
         warmup: ordinary calls before the recording.
         limit: recordings at most; other shapes are called as usual.
@@ -55,7 +66,7 @@ class Replay:
         # first backward pass: so ordinary calls use it too.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._calls: Counter[_Key] = Counter()
-        self._recordings: dict[_Key, _Recording] = {}
+        self._recordings: dict[_Key, _Recording[Result]] = {}
         self._refused = False
 
     @property
@@ -63,7 +74,7 @@ class Replay:
         """How many shapes have been recorded."""
         return len(self._recordings)
 
-    def __call__(self, *inputs: torch.Tensor) -> None:
+    def __call__(self, *inputs: torch.Tensor) -> Result:
         key = tuple((x.shape, x.dtype) for x in inputs)
         here = torch.cuda.current_stream()
         self._stream.wait_stream(here)
@@ -71,29 +82,29 @@ class Replay:
             recording = self._recordings.get(key)
             if recording is None and self._is_due(key):
                 recording = self._record(key, inputs)
-            if recording is None:
-                self._function(*inputs)
-            else:
-                recording.play(inputs)
+            output = self._function(*inputs) if recording is None else recording.play(inputs)
         here.wait_stream(self._stream)
+        if isinstance(output, torch.Tensor):
+            output.record_stream(here)  # it was made on the other stream, whose allocator would reuse it too soon
+        return output
 
     def _is_due(self, key: _Key) -> bool:
         self._calls[key] += 1
         return self._calls[key] > self._warmup and len(self._recordings) < self._limit and not self._refused
 
-    def _record(self, key: _Key, inputs: tuple[torch.Tensor, ...]) -> _Recording | None:
+    def _record(self, key: _Key, inputs: tuple[torch.Tensor, ...]) -> _Recording[Result] | None:
         graph = torch.cuda.CUDAGraph()
         fixed = [x.clone(memory_format=torch.preserve_format) for x in inputs]
         # One pool for all: recordings are replayed one after another, never at once.
         pool = next((r.graph.pool() for r in self._recordings.values()), None)
         try:
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
-                self._function(*fixed)
+                output = self._function(*fixed)
         except RuntimeError as error:
             self._refused = True
             logger.warning("this step cannot be recorded as a CUDA graph and runs step by step: %s", _first(error))
             return None
-        self._recordings[key] = _Recording(graph, fixed)
+        self._recordings[key] = _Recording(graph, fixed, output)
         return self._recordings[key]
 
 

@@ -1,0 +1,63 @@
+"""`Replay`: a function recorded as a CUDA graph."""
+
+import pytest
+import torch
+
+import arrn
+from arrn.gpu import Replay
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+def test_each_shape_has_a_recording_of_its_own_up_to_the_limit() -> None:
+    seen = torch.zeros((), device="cuda")
+
+    def add(x: torch.Tensor) -> None:
+        seen.add_(x.sum() + torch.rand((), device="cuda") * 0)
+
+    replay = Replay(add, torch.device("cuda"), warmup=1, limit=2)
+    for _ in range(4):
+        for length in (1, 2, 3):
+            replay(torch.ones(length, device="cuda"))
+    assert replay.recordings == 2
+    assert float(seen) == 4 * (1 + 2 + 3)
+
+
+def test_random_numbers_are_those_of_the_seed() -> None:
+    drawn = torch.zeros(3, device="cuda")
+
+    def draw(x: torch.Tensor) -> None:
+        drawn.copy_(torch.rand(3, device="cuda") + x)
+
+    replay = Replay(draw, torch.device("cuda"), warmup=0)
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        expected = torch.rand(3, device="cuda")
+        torch.manual_seed(seed)
+        replay(torch.zeros(1, device="cuda"))
+        assert torch.equal(drawn, expected)
+
+
+def test_what_cannot_be_recorded_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    seen = []
+
+    def wait(x: torch.Tensor) -> None:
+        seen.append(float(x))
+
+    replay = Replay(wait, torch.device("cuda"), warmup=1)
+    for n in range(4):
+        replay(torch.tensor(float(n), device="cuda"))
+    assert seen == [0.0, 1.0, 2.0, 3.0]
+    assert replay.recordings == 0
+    assert caplog.text.count("cannot be recorded") == 1
+
+
+@torch.no_grad()
+def test_answers_are_the_functions_own_and_outlive_the_next_call() -> None:
+    torch.manual_seed(0)
+    network = arrn.create_model("arrn_small").eval().cuda().at_resolution(16).fuse()
+    fast = Replay(network, torch.device("cuda"), warmup=1)
+    inputs = [torch.randn(4, 3, 16, 16, device="cuda") for _ in range(5)]
+    answers = [fast(x) for x in inputs]
+    for x, answer in zip(inputs, answers, strict=True):
+        torch.testing.assert_close(answer, network(x), rtol=1e-4, atol=1e-4)

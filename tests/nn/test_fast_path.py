@@ -1,0 +1,88 @@
+"""The laws of the library on a GPU's fast path, in float32; and composed resampling, anywhere."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import arrn
+from arrn.gpu import fast_path, reference_path
+from arrn.nn import ARRN, InvertedBlock, awaken_norms, check_zero_constant
+from arrn.nn.resampling import Resampling
+from arrn.signal.operators import apply_axes, apply_composed, axis_order
+from strategies import KERNELS, grids, relative_error
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@given(data=st.data(), kernel=st.sampled_from(KERNELS), last=st.booleans())
+def test_one_matrix_for_all_axes_does_what_one_each_does(
+    data: st.DataObject, kernel: arrn.signal.Kernel, last: bool
+) -> None:
+    source, target = data.draw(grids(2)), data.draw(grids(2))
+    x, minuend = (torch.randn(2, 3, *grid, dtype=torch.float64) for grid in (source, target))
+    if last:
+        x, minuend = (t.contiguous(memory_format=torch.channels_last) for t in (x, minuend))
+    matrices = [kernel.matrix(n, m) for n, m in zip(source, target, strict=True)]
+    expected = apply_axes(x, [(n, matrices[n]) for n in axis_order(source, target)])
+    composed = torch.kron(*matrices)
+    torch.testing.assert_close(apply_composed(x, composed, target), expected)
+    torch.testing.assert_close(apply_composed(x, composed, target, minuend), minuend - expected)
+
+
+def test_a_cpu_holds_no_composed_matrix() -> None:
+    assert Resampling((8, 8), (4, 4), KERNELS[0]).composed is None
+
+
+@pytest.fixture
+def network() -> ARRN:
+    torch.manual_seed(0)
+    model = arrn.create_model("arrn_small").cuda().to(memory_format=torch.channels_last)
+    assert isinstance(model, ARRN)
+    awaken_norms(model, torch.randn(16, 3, 32, 32, device="cuda"))
+    return model
+
+
+@GPU
+@pytest.mark.parametrize("size", [32, 24, 16, 11, 8, 5])
+@torch.no_grad()
+def test_skipping_is_exact(network: ARRN, size: int) -> None:
+    x = torch.randn(4, 3, size, size, device="cuda")
+    with fast_path():
+        adapted, full, cast = network(x), network(x, adapt=False), network.at_resolution(size)(x)
+        fused = network.at_resolution(size).fuse()(x)
+    with reference_path():
+        reference = network(x)
+    for other in (full, cast, fused, reference):
+        assert relative_error(other, adapted) < 1e-4
+
+
+@GPU
+@pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
+def test_training_is_the_same(network: ARRN, draw: str) -> None:
+    network.dropout.draw = draw  # type: ignore[assignment]
+    x = torch.randn(16, 3, 32, 32, device="cuda")
+    gradients = []
+    for path in (reference_path, fast_path):
+        torch.manual_seed(3)
+        with path():
+            loss = network.train()(x).square().sum()
+            gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))]))
+    assert relative_error(gradients[1], gradients[0]) < 1e-3
+
+
+@GPU
+def test_a_zero_input_still_gives_a_constant() -> None:
+    block = InvertedBlock(16, expansion=2, depth=2).cuda()
+    with fast_path():
+        assert check_zero_constant(block, 16, (9, 7)) == (16, (9, 7))
+
+
+@GPU
+def test_a_hook_on_a_layer_is_called() -> None:
+    block = InvertedBlock(16, expansion=2, depth=1).cuda()
+    called = []
+    block.get_submodule("expand").register_forward_hook(lambda *_: called.append(True))
+    with fast_path():
+        block(torch.randn(2, 16, 8, 8, device="cuda"))
+    assert called == [True]
