@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import torch
 
@@ -14,7 +14,7 @@ __all__ = ["Replay"]
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
+Result = TypeVar("Result", bound=torch.Tensor | None)
 _Key = tuple[tuple[torch.Size, torch.dtype], ...]
 
 
@@ -31,7 +31,7 @@ class _Recording(Generic[Result]):
             fixed.copy_(given, non_blocking=True)
         self.graph.replay()
         # A copy: the next replay writes to the same memory.
-        return self.output.clone() if isinstance(self.output, torch.Tensor) else self.output
+        return cast(Result, None if self.output is None else self.output.clone())
 
 
 class Replay(Generic[Result]):
@@ -58,7 +58,7 @@ class Replay(Generic[Result]):
         limit: recordings at most; other shapes are called as usual.
     """
 
-    def __init__(self, function: Callable[..., None], device: torch.device, warmup: int = 3, limit: int = 16) -> None:
+    def __init__(self, function: Callable[..., Result], device: torch.device, warmup: int = 3, limit: int = 16) -> None:
         self._function = function
         self._warmup = warmup
         self._limit = limit
@@ -102,7 +102,7 @@ class Replay(Generic[Result]):
                 output = self._function(*fixed)
         except RuntimeError as error:
             self._refused = True
-            logger.warning("this step cannot be recorded as a CUDA graph and runs step by step: %s", _first(error))
+            logger.warning("this cannot be recorded as a CUDA graph and runs kernel by kernel: %s", _first(error))
             return None
         self._recordings[key] = _Recording(graph, fixed, output)
         return self._recordings[key]
