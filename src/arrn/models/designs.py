@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from arrn.models.generic import build_arrn
 from arrn.nn.arrn import ARRN, Policy
 from arrn.nn.dropout import Draw
+from arrn.signal.grid import Size
 from arrn.signal.kernels import KernelLike
 
 __all__ = ["DESIGNS", "Design", "design_builder"]
@@ -103,6 +104,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         draw: Draw = "stratified",
         policy: Policy = design.policy,
         block: str = "inverted",
+        below: Sequence[Size] = (),
     ) -> ARRN:
         return build_arrn(
             design.sizes,
@@ -116,6 +118,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
             draw=draw,
             policy=policy,
             block=block,
+            below=below,
         )
 
     build.__doc__ = f"""An ARRN for {design.purpose}: {" -> ".join(map(str, design.sizes))}.
@@ -128,5 +131,6 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
         policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
         block: ``"inverted"`` (the paper's) or ``"zero_preserving"`` (with low-band context).
+        below: sizes under the base's that Laplacian dropout also drops to.
     """
     return build

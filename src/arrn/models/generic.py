@@ -39,6 +39,7 @@ def build_arrn(
     policy: Policy = "exact",
     block: str = "inverted",
     head_dropout: float = 0.2,
+    below: Sequence[Size] = (),
 ) -> ARRN:
     """An ARRN with one residual from each size to the next and a base on the last.
 
@@ -51,12 +52,13 @@ def build_arrn(
         num_classes: outputs; 0 returns pooled features.
         in_channels: channels of the input.
         kernel: ``"perfect"``, ``"fair"``, ``"poor"``, a kernel, or its `kernel_options`.
-        dropout: Laplacian dropout's p, one number or one per residual.
+        dropout: Laplacian dropout's p, one number or one per residual (and per size in `below`).
         draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
         policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
         block: the residuals' blocks: ``"inverted"`` (the paper's) or ``"zero_preserving"``
             (with low-band context); the base's is always ``"inverted"``.
         head_dropout: dropout before the classifier.
+        below: sizes under the base's, highest first, that Laplacian dropout also drops to.
 
     >>> build_arrn(sizes=(64, 20), features=(4, 8), ndim=1, in_channels=1).sizes
     (64, 20)
@@ -88,6 +90,7 @@ def build_arrn(
         head=Head(widths[-1], num_classes, head_dropout),
         dropout=LaplacianDropout(dropout, draw),
         policy=policy,
+        below=below,
     )
 
 

@@ -3,6 +3,7 @@
 from arrn.nn.adapted import AdaptedARRN
 from arrn.nn.arrn import ARRN
 from arrn.nn.awakening import awaken_norms
+from arrn.nn.blockless import BlocklessLevel
 from arrn.nn.blocks import InvertedBlock, ZeroPreservingBlock
 from arrn.nn.constancy import check_zero_constant
 from arrn.nn.convolution import ReplicateConv1d, ReplicateConv2d, ReplicateConv3d
@@ -19,6 +20,7 @@ __all__ = [
     "ARRN",
     "AdaptedARRN",
     "BatchRMSNorm",
+    "BlocklessLevel",
     "Head",
     "InvertedBlock",
     "LaplacianDropout",

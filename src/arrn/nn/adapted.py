@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from arrn.errors import ArrnError
+from arrn.nn.blockless import BlocklessLevel
 from arrn.nn.chain import LaplacianChain
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.fusion import fold_batch_norms
@@ -42,8 +43,9 @@ class AdaptedARRN(LaplacianChain):
         head: nn.Module,
         dropout: LaplacianDropout,
         skipped: int,
+        below: Sequence[BlocklessLevel] = (),
     ) -> None:
-        super().__init__(residuals, base, head, dropout, skipped)
+        super().__init__(residuals, base, head, dropout, skipped, below)
         self.size = size
         self.projection = projection
         weight = projection.weight

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.adapted import AdaptedARRN
+from arrn.nn.blockless import BlocklessLevel
 from arrn.nn.chain import LaplacianChain
 from arrn.nn.config import note_option
 from arrn.nn.cost import count_parameters
@@ -17,7 +18,17 @@ from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.head import ClassifierHead
 from arrn.nn.projection import Projection, fold, project, projecting_first_pays
 from arrn.nn.residual import LaplacianResidual
-from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, format_sizes, level_at_least, level_at_most
+from arrn.signal.grid import (
+    Grid,
+    Size,
+    as_grid,
+    as_ladder,
+    check_signal,
+    format_grid,
+    format_sizes,
+    level_at_least,
+    level_at_most,
+)
 from arrn.signal.resample import resample_by_matrices
 
 __all__ = ["ARRN", "Policy", "as_policy"]
@@ -41,6 +52,8 @@ class ARRN(LaplacianChain):
         policy: the level for sizes between two grids. ``"exact"`` takes the next higher grid and
             interpolates up; ``"cheap"`` takes the next lower one and smooths down. Below the base
             both interpolate up to it; above the top both smooth down to it.
+        below: sizes under the base's, highest first, that dropout also drops to (`BlocklessLevel`), which
+            teaches the base inputs of those resolutions.
 
     >>> from arrn.nn import Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
     >>> model = ARRN(
@@ -63,14 +76,17 @@ class ARRN(LaplacianChain):
         head: nn.Module,
         dropout: LaplacianDropout | float | Sequence[float] = 0.0,
         policy: Policy = "exact",
+        below: Sequence[Size] = (),
     ) -> None:
         if not residuals:
             raise ArrnError("an ARRN needs at least one residual: a ladder of two sizes, such as (16, 8); got none")
         _check_links(stem, residuals)
         if not isinstance(dropout, LaplacianDropout):
             dropout = LaplacianDropout(dropout)
-        dropout.rates(len(residuals))
-        super().__init__(residuals, base, head, dropout)
+        dropout.rates(len(residuals) + len(below))
+        grid, kernel = residuals[-1].next_size, residuals[0].kernel
+        under = as_ladder([grid, *below], len(grid))[1:]
+        super().__init__(residuals, base, head, dropout, below=[BlocklessLevel(grid, lower, kernel) for lower in under])
         self.stem = stem
         self.kernel = residuals[0].kernel
         self.grids: tuple[Grid, ...] = (*(residual.size for residual in residuals), residuals[-1].next_size)
@@ -167,6 +183,7 @@ class ARRN(LaplacianChain):
             head=self.head,
             dropout=self.dropout,
             skipped=level,
+            below=cast(list[BlocklessLevel], list(self.below)),
         )
         adapted.training = self.training  # not adapted.train(): that would reach into the shared modules
         return adapted
@@ -205,7 +222,7 @@ class ARRN(LaplacianChain):
         gives = self.head.features if isinstance(self.head, ClassifierHead) else last
         classes = f" -> {self.head.num_classes}" if isinstance(self.head, ClassifierHead) else ""
         through = f"{last}" if gives == last else f"{last} -> {gives}"
-        rates = self.dropout.rates(len(self.residuals))
+        rates = self.dropout.rates(len(self.residuals) + len(self.below))
         rows: list[tuple[list[str], nn.Module]] = [
             (["stem", format_grid(self.grids[0]), f"{self.in_channels} -> {self.stem.out_features}", ""], self.stem),
             *(
@@ -218,7 +235,7 @@ class ARRN(LaplacianChain):
                     ],
                     residual,
                 )
-                for residual, rate in zip(self.levels, rates, strict=True)
+                for residual, rate in zip(self.levels, rates[: len(self.residuals)], strict=True)
             ),
             (["base", format_grid(self.grids[-1]), through, type(self.base).__name__], self.base),
             (["head", "", f"{gives}{classes}", type(self.head).__name__], self.head),
@@ -227,6 +244,9 @@ class ARRN(LaplacianChain):
         lines = [
             f"ARRN {' -> '.join(map(format_grid, self.grids))}, {self.kernel.name}/{self.kernel.boundary}, "
             f"policy {self.policy}, {self.dropout.draw} draw"
+            + "".join(
+                f", drops to {format_grid(level.lower)}" for level in self.below if isinstance(level, BlocklessLevel)
+            )
         ]
         for texts, module in [*rows, (["total", "", "", ""], self)]:
             cells = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))

@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from arrn.nn.blockless import BlocklessLevel
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.residual import LaplacianResidual
 
@@ -24,6 +25,7 @@ class LaplacianChain(nn.Module, ABC):
         head: base features to logits.
         dropout: drawn anew for each batch in training mode.
         skipped: how many levels of the whole network lie above the first residual here.
+        below: levels under the base that only dropout knows of, highest first.
     """
 
     def __init__(
@@ -33,9 +35,11 @@ class LaplacianChain(nn.Module, ABC):
         head: nn.Module,
         dropout: LaplacianDropout,
         skipped: int = 0,
+        below: Sequence[BlocklessLevel] = (),
     ) -> None:
         super().__init__()
         self.residuals = nn.ModuleList(residuals)
+        self.below = nn.ModuleList(below)
         self.base = base
         self.head = head
         self.dropout = dropout
@@ -63,7 +67,7 @@ class LaplacianChain(nn.Module, ABC):
         Returns:
             The base's output, and the order in which the batch was taken (None: as it was).
         """
-        count = self.skipped + len(self.residuals)
+        count = self.skipped + len(self.residuals) + len(self.below)
         survivors = self.dropout(x.shape[0], count, x.device, first=self.skipped + level)
         order = None if survivors is None else survivors.order
         r = self._enter(x if order is None else x[order], level)
@@ -71,6 +75,10 @@ class LaplacianChain(nn.Module, ABC):
             if visited is not None:
                 visited.append(r)
             r = residual(r, None if survivors is None else survivors.levels[n])
+        if survivors is not None:
+            ran = len(self.residuals) - level
+            for lower, kept in zip(self.below, survivors.levels[ran:], strict=True):
+                r = lower(r, kept)
         if visited is not None:
             visited.append(r)
         r = self.base(r)

@@ -1,0 +1,94 @@
+"""Levels below the base: what dropout makes of them, and that nothing else notices them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import arrn
+from arrn.errors import ArrnError
+from arrn.nn import ARRN, LaplacianDropout
+from arrn.signal import kernel, resample
+
+SMALL = {"sizes": (12, 8), "features": (4, 6), "depth": 1, "expansion": 2, "head_dropout": 0.0}
+
+
+def network(**options: object) -> ARRN:
+    torch.manual_seed(0)
+    model = arrn.create_model("arrn", **(SMALL | options))
+    assert isinstance(model, ARRN)
+    return model.double()
+
+
+def what_the_base_gets(model: ARRN, x: torch.Tensor) -> torch.Tensor:
+    got: list[torch.Tensor] = []
+    with model.base.register_forward_pre_hook(lambda _, given: got.append(given[0])):
+        model(x)
+    return got[0]
+
+
+@pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
+def test_dropping_them_is_lowering_the_resolution(draw: str) -> None:
+    model = network(below=[5, 3], dropout=[1.0, 1.0, 1.0], draw=draw).train()
+    x = torch.randn(4, 3, 12, 12, dtype=torch.float64)
+    lowest = resample(x, 3)
+    # All are dropped: the base gets what a 3x3 input gives it, in some order of the batch.
+    got, expected = what_the_base_gets(model, x), what_the_base_gets(model.eval(), lowest)
+    norms = got.flatten(1).norm(dim=1), expected.flatten(1).norm(dim=1)
+    torch.testing.assert_close(norms[0].sort().values, norms[1].sort().values)
+
+
+def test_keeping_them_changes_nothing() -> None:
+    with_levels, without = network(below=[5, 3], dropout=[0.5, 0.0, 0.0]), network(dropout=0.5)
+    x = torch.randn(6, 3, 12, 12, dtype=torch.float64)
+    answers = []
+    for model in (with_levels, without):
+        torch.manual_seed(1)
+        answers.append(model.train()(x))
+    torch.testing.assert_close(*answers)
+
+
+def test_evaluation_does_not_notice_them_and_a_file_remembers_them(tmp_path: Path) -> None:
+    model, without = network(below=[5], dropout=0.5).eval(), network().eval()
+    x = torch.randn(2, 3, 7, 7, dtype=torch.float64)
+    assert torch.equal(model(x), without(x))
+    assert torch.equal(model.at_resolution(7)(x), without.at_resolution(7)(x))
+    assert model.state_dict().keys() == without.state_dict().keys()
+    arrn.save(model, tmp_path / "saved")
+    loaded = arrn.load(tmp_path / "saved")
+    assert "drops to 5" in repr(loaded)
+
+
+def test_the_share_of_samples_that_lose_each_is_the_chains() -> None:
+    dropout = LaplacianDropout(0.5, "stratified").train()
+    survivors = dropout(16, 3, torch.device("cpu"))
+    assert survivors is not None
+    assert survivors.levels == (8, 12, 14)
+
+
+def test_a_network_cast_to_a_resolution_trains_with_them() -> None:
+    model = network(below=[5], dropout=[0.0, 1.0]).train()
+    cast = model.at_resolution(8)
+    x = torch.randn(3, 3, 8, 8, dtype=torch.float64)
+    got: list[torch.Tensor] = []
+    with model.base.register_forward_pre_hook(lambda _, given: got.append(given[0])):
+        cast(x)
+    (r,) = got
+    torch.testing.assert_close(resample(resample(r, 5), 8), r)
+
+
+@pytest.mark.parametrize("below", [[9], [8], [4, 5]])
+def test_they_must_descend_from_the_base(below: list[int]) -> None:
+    with pytest.raises(ArrnError, match="a ladder must decrease"):
+        network(below=below)
+
+
+def test_one_that_loses_nothing_is_refused() -> None:
+    with pytest.raises(ArrnError, match="hold the same band"):
+        network(sizes=(12, 6), below=[5], kernel=kernel("perfect", boundary="periodic"))
+
+
+def test_each_has_a_p_of_its_own_and_is_shown() -> None:
+    with pytest.raises(ArrnError, match="p has 1 values"):
+        network(below=[5], dropout=[0.5])
+    assert "drops to 5, drops to 3" in repr(network(below=[5, 3]))
