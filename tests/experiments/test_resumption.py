@@ -190,7 +190,7 @@ def test_a_checkpoint_of_another_network_is_refused(easy: Path, tmp_path: Path) 
     out = tmp_path / "run"
     other = RunSettings(str(easy), "arrn", TINY | {"features": [4, 6]}, tiny_settings(easy, **RECIPES["adamw"]).recipe)
     with after_steps(6, die), pytest.raises(Died):
-        run_training(other, tmp_path / "other", Machine("cpu"))
+        run_training(other, tmp_path / "other", Machine("cpu", checkpoint_every=1))
     with after_steps(6, die), pytest.raises(Died):
         train_tiny(easy, out, **RECIPES["adamw"])
     name = "checkpoint-0001.safetensors"

@@ -52,7 +52,10 @@ def train(
         typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes that read from disk.")] = 2,
-    checkpoint_every: Annotated[float, typer.Option(help="Epochs between checkpoints; 0.25 is possible.")] = 1.0,
+    checkpoint_every: Annotated[
+        float | None,
+        typer.Option(help="Epochs between checkpoints; 0.25 is possible. By default one each half minute or epoch."),
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
 ) -> None:
     """Train a network by the paper's recipe and leave it, with its log and checkpoints, in a folder.

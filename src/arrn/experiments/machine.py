@@ -21,7 +21,7 @@ class Machine:
         compiled: whether the network goes through `torch.compile`.
         captured: whether a GPU replays each step from a CUDA graph instead of being told its kernels one by one.
         deterministic: the same bits each time on a GPU too.
-        checkpoint_every: epochs between checkpoints.
+        checkpoint_every: epochs between checkpoints; None is as the time goes (`arrn.training.cadence`).
         tensorboard: also log for TensorBoard.
     """
 
@@ -30,12 +30,13 @@ class Machine:
     workers: int = 2
     compiled: bool = False
     deterministic: bool = False
-    checkpoint_every: float = 1.0
+    checkpoint_every: float | None = None
     tensorboard: bool = False
     captured: bool = False
 
     def __post_init__(self) -> None:
         if self.workers < 0:
             raise ArrnError(f"the number of workers must be at least 0, got {self.workers}")
-        if not (math.isfinite(self.checkpoint_every) and self.checkpoint_every > 0):
-            raise ArrnError(f"the epochs between checkpoints must be a number above 0, got {self.checkpoint_every}")
+        every = self.checkpoint_every
+        if every is not None and not (math.isfinite(every) and every > 0):
+            raise ArrnError(f"the epochs between checkpoints must be a number above 0, got {every}")

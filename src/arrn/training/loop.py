@@ -11,6 +11,7 @@ from torch import nn
 
 from arrn.data.batches import Batches
 from arrn.errors import ArrnError, RunError
+from arrn.training.cadence import Cadence
 from arrn.training.checkpoints import Checkpoint, Checkpoints
 from arrn.training.interruption import StopRequest
 from arrn.training.log import Log
@@ -52,7 +53,7 @@ def train(
     log: Log,
     stop: StopRequest,
     start: Checkpoint | None = None,
-    checkpoint_every: float = 1.0,
+    checkpoint_every: float | None = None,
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     watcher: Watcher | None = None,
 ) -> None:
@@ -66,7 +67,7 @@ def train(
         log: gets an entry for each epoch.
         stop: looked at after each step.
         start: where to go on from; the beginning by default.
-        checkpoint_every: epochs between checkpoints; a part of one is possible.
+        checkpoint_every: epochs between checkpoints; by default as `Cadence` says.
         validate: called after each epoch; its numbers go into the log.
         watcher: told of the progress.
 
@@ -75,7 +76,7 @@ def train(
             number, or when a checkpoint cannot be written.
     """
     per_epoch = len(batches)
-    interval = max(1, round(checkpoint_every * per_epoch))
+    cadence = Cadence(per_epoch, checkpoint_every)
     done = 0
     if start is not None:
         _check_counts(start, batches)
@@ -97,7 +98,7 @@ def train(
                 rate = (seen - seen_before) / (looked - began)
                 watcher.step_done(done - epoch * per_epoch, loss / seen, correct / seen, rate)
             inside = done % per_epoch
-            if inside and (stop.signal or done % interval == 0):
+            if inside and (stop.signal or cadence.due(done)):
                 _check_loss(step, epoch)
                 _write(checkpoints, step, epoch, inside, batches)
                 _stop_if_asked(stop.signal, f"epoch {epoch + 1}, step {inside} of {per_epoch}")
@@ -119,7 +120,7 @@ def train(
         if watcher is not None:
             watcher.epoch_ends(entry)
         asked = stop.signal  # once: a signal that comes later would find no checkpoint
-        if epoch + 1 == epochs or asked or done % interval == 0:
+        if epoch + 1 == epochs or asked or cadence.due(done):
             step.reset()
             _write(checkpoints, step, epoch + 1, 0, batches)
         if epoch + 1 < epochs:
