@@ -1,0 +1,83 @@
+"""How a network is drawn in every figure: its family's colour and line style, a marker of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from arrn.errors import unknown_name
+
+__all__ = ["FAMILIES", "Look", "ablation_look", "look_of"]
+
+LineStyle = str | tuple[int, tuple[int, ...]]
+
+_MARKERS = "sD^vP*X<>dph"
+
+
+@dataclass(frozen=True)
+class Look:
+    """A line's look: any one of colour, line style and marker is enough to know it by."""
+
+    colour: str
+    line: LineStyle
+    marker: str
+    filled: bool = False
+    width: float = 1.4
+
+    def options(self) -> dict[str, Any]:
+        """What `axes.plot` takes."""
+        return {
+            "color": self.colour,
+            "linestyle": self.line,
+            "linewidth": self.width,
+            "marker": self.marker,
+            "markersize": 5.5,
+            "markerfacecolor": self.colour if self.filled else "white",
+        }
+
+
+FAMILIES = {
+    "arrn": Look("#0b3c5d", "-", "o", filled=True, width=2.4),
+    "arrn without dropout": Look("#d1495b", "--", "o", width=2.0),
+    "transplant": Look("#0b3c5d", "-", "o", filled=True),
+    "resnet": Look("#66a182", "-.", "s"),
+    "wide_resnet": Look("#3f7d5a", (0, (8, 2)), "s"),
+    "mobilenet": Look("#edae49", ":", "s", width=1.8),
+    "efficientnet": Look("#8d6a9f", (0, (5, 1, 1, 1, 1, 1)), "s"),
+    "switchable": Look("#8d6a9f", (0, (3, 1)), "s"),
+    "fourier": Look("#edae49", (0, (6, 1, 1, 1)), "s"),
+    "specialist": Look("#777777", (0, (1, 2)), "s", width=1.8),
+    "other": Look("#444444", (0, (4, 2, 1, 2, 1, 2)), "s"),
+}
+"""The families, each with the look of its first member."""
+
+_KERNEL_COLOURS = {"perfect": ("#1b6e4f", "#74b99a"), "fair": ("#a3202f", "#e58e98"), "poor": ("#1f4e8c", "#86aede")}
+
+
+def look_of(family: str, member: int = 0) -> Look:
+    """The look of a family's `member`; those after the first have other markers.
+
+    >>> look_of("resnet", 1).marker
+    'D'
+    """
+    if family not in FAMILIES:
+        raise unknown_name("family of networks", family, FAMILIES)
+    first = FAMILIES[family]
+    if member == 0:
+        return first
+    marker = _MARKERS[member % len(_MARKERS)]
+    return Look(first.colour, first.line, marker, first.filled, first.width)
+
+
+def ablation_look(kernel: str, dropout: bool, adapt: bool) -> Look:
+    """The kernel's hue; dark and full with dropout, bright and open without; solid lines with adaptation.
+
+    >>> ablation_look("fair", dropout=True, adapt=False).line
+    '--'
+    """
+    if kernel not in _KERNEL_COLOURS:
+        raise unknown_name("kernel", kernel, _KERNEL_COLOURS)
+    dark, bright = _KERNEL_COLOURS[kernel]
+    # The line without adaptation is the narrower: it shows on top of the other where both coincide.
+    width = 2.2 if adapt else 1.3
+    return Look(dark if dropout else bright, "-" if adapt else "--", "o" if dropout else "s", dropout, width)
