@@ -3,7 +3,7 @@
 from arrn.evaluation.accuracy import Answers, Setting, affordable_batch, evaluate
 from arrn.evaluation.intervals import wilson_interval
 from arrn.evaluation.prediction import Prediction, predict
-from arrn.evaluation.report import Report, default_resolutions, make_report, settings_for, write_report
+from arrn.evaluation.report import Report, default_resolutions, make_report, report_from, settings_for, write_report
 from arrn.evaluation.resamplers import RESAMPLERS, Resampler, lower
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "lower",
     "make_report",
     "predict",
+    "report_from",
     "settings_for",
     "wilson_interval",
     "write_report",
