@@ -29,15 +29,13 @@ def draw_ablation(accuracies: Mapping[Combination, Sequence[Point]], title: str 
     kernels = list(dict.fromkeys(combination.kernel for combination in accuracies))
     with styled():
         figure = Figure(figsize=(0.6 + 4.0 * len(kernels), 5.8), layout="constrained")
-        grid = figure.subplots(2, len(kernels), squeeze=False, height_ratios=[1, 0.24])
+        grid = figure.subplots(2, len(kernels), squeeze=False, sharey="row", height_ratios=[1, 0.24])
         for column, kernel in enumerate(kernels):
             upper, lower = grid[0, column], grid[1, column]
             rows = _draw_kernel(upper, kernel, accuracies)
             _draw_table(lower, rows)
             upper.set_title(f"{kernel} kernel")
             upper.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=1, handlelength=3.6)
-            if column:
-                upper.sharey(grid[0, 0])
         grid[0, 0].set_ylabel("accuracy (%)")
         figure.suptitle(title, fontsize=11)
         return figure

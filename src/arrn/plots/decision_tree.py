@@ -19,7 +19,7 @@ _RULE = (
     "On the\nlast two levels theory wants factors above 1 where the colours of both nodes agree (solid edges), below 1 "
     "where not (dotted)."
 )
-_MARKS = {True: "as theory", False: "against theory", None: "equal"}
+_MARKS = {True: "agrees", False: "disagrees", None: "equal"}
 
 
 def draw_decision_tree(tree: Decision, title: str = "") -> Figure:
@@ -78,4 +78,4 @@ def _draw_leaf_notes(axes: Axes, x: float, leaf: Decision, verdict: Verdict) -> 
     axes.plot([x - 0.3, x, x + 0.3], [-3.42] * 3, markevery=[1], **look.options())
     text = f"{leaf.mean:.1%}\n{_MARKS[verdict.holds]}"
     weight = "bold" if verdict.holds is False else "normal"
-    axes.text(x, -3.62, text.replace(" theory", "\ntheory"), ha="center", va="top", fontsize=8.5, fontweight=weight)
+    axes.text(x, -3.62, text, ha="center", va="top", fontsize=8.5, fontweight=weight)

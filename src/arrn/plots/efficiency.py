@@ -34,9 +34,9 @@ def draw_efficiency(panels: Mapping[str, tuple[Saving, Sequence[Curve]]], title:
         figure = Figure(figsize=(0.6 + 5.2 * len(panels), 5.0), layout="constrained")
         row = figure.subplots(1, len(panels), squeeze=False)[0]
         for axes, (measure, (saving, others)) in zip(row, panels.items(), strict=True):
+            _draw_saving(axes, saving)
             for curve in others:
                 draw_curve(axes, curve)
-            _draw_saving(axes, saving)
             curves = [saving.adapted, saving.full, *others]
             resolution_axis(axes, [size for curve in curves for size in curve.resolutions])
             axes.set_ylabel(measure)
@@ -51,6 +51,8 @@ def _draw_saving(axes: Axes, saving: Saving) -> None:
     look = look_of(saving.adapted.family)
     full = {point.resolution: point.value for point in saving.full.points}
     both = [point for point in saving.adapted.points if point.resolution in full]
+    draw_curve(axes, saving.adapted, look)
+    draw_curve(axes, saving.full, replace(look, line="--", filled=False, width=1.8))
     # Hatched as well as shaded: intervals, which are shaded too, are not taken for it.
     axes.fill_between(
         [point.resolution for point in both],
@@ -63,5 +65,3 @@ def _draw_saving(axes: Axes, saving: Saving) -> None:
         linewidth=0,
         label="saved by adaptation",
     )
-    draw_curve(axes, saving.full, replace(look, line="--", filled=False, width=1.8))
-    draw_curve(axes, saving.adapted, look)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from arrn.errors import unknown_name
@@ -23,6 +23,7 @@ class Look:
     marker: str
     filled: bool = False
     width: float = 1.4
+    size: float = 5.5
 
     def options(self) -> dict[str, Any]:
         """What `axes.plot` takes."""
@@ -31,8 +32,8 @@ class Look:
             "linestyle": self.line,
             "linewidth": self.width,
             "marker": self.marker,
-            "markersize": 5.5,
-            "markerfacecolor": self.colour if self.filled else "white",
+            "markersize": self.size,
+            "markerfacecolor": self.colour if self.filled else "none",
         }
 
 
@@ -66,11 +67,11 @@ def look_of(family: str, member: int = 0) -> Look:
     if member == 0:
         return first
     marker = _MARKERS[member % len(_MARKERS)]
-    return Look(first.colour, first.line, marker, first.filled, first.width)
+    return replace(first, marker=marker)
 
 
 def ablation_look(kernel: str, dropout: bool, adapt: bool) -> Look:
-    """The kernel's hue; dark and full with dropout, bright and open without; solid lines with adaptation.
+    """The kernel's hue; dark circles with dropout, bright squares without; solid and filled with adaptation.
 
     >>> ablation_look("fair", dropout=True, adapt=False).line
     '--'
@@ -78,6 +79,6 @@ def ablation_look(kernel: str, dropout: bool, adapt: bool) -> Look:
     if kernel not in _KERNEL_COLOURS:
         raise unknown_name("kernel", kernel, _KERNEL_COLOURS)
     dark, bright = _KERNEL_COLOURS[kernel]
-    # The line without adaptation is the narrower: it shows on top of the other where both coincide.
-    width = 2.2 if adapt else 1.3
-    return Look(dark if dropout else bright, "-" if adapt else "--", "o" if dropout else "s", dropout, width)
+    colour, marker = (dark, "o") if dropout else (bright, "s")
+    # Without adaptation, larger open markers: where both lines coincide, as theory wants, both are seen.
+    return Look(colour, "-", marker, True, 2.0, 4.5) if adapt else Look(colour, "--", marker, False, 1.2, 9)
