@@ -10,6 +10,7 @@ from arrn import __version__
 from arrn.cli.console import console
 from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
+from arrn.cli.figures import figures
 from arrn.cli.job import job
 from arrn.cli.kernels import kernels
 from arrn.cli.models import models
@@ -37,6 +38,6 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-for _command in (demo, train, evaluate, predict, reproduce, models, kernels):
+for _command in (demo, train, evaluate, predict, reproduce, figures, models, kernels):
     app.command()(_command)
 app.command(hidden=True)(job)

@@ -8,9 +8,11 @@ from statistics import fmean
 
 from arrn.errors import ArrnError
 from arrn.experiments import Result
+from arrn.experiments.plan import plan
+from arrn.experiments.sets import SETS
 from arrn.plots import Point
 
-__all__ = ["Run", "describe", "group_runs"]
+__all__ = ["Run", "describe", "group_runs", "missing_runs"]
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,10 @@ def describe(runs: Sequence[Run]) -> str:
 def _span(numbers: set[int]) -> str:
     low, high = min(numbers), max(numbers)
     return str(low) if low == high else f"{low} to {high}"
+
+
+def missing_runs(dataset: str, runs: Iterable[Run], *experiments: str) -> tuple[str, ...]:
+    """The names of planned runs that have no result yet; none for a data set without a plan."""
+    there = {run.name for run in runs}
+    planned = plan(dataset) if dataset in SETS else []
+    return tuple(run.name for run in planned if run.name not in there and set(experiments) & set(run.experiments))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from arrn.evaluation.adaptation_gap import adaptation_gap
 from arrn.evaluation.decision_tree import Combination
@@ -46,23 +47,27 @@ def _draw_kernel(
 ) -> list[tuple[str, list[str]]]:
     """Draws the lines of one kernel; returns the rows of its table."""
     rows = []
+    resolutions: list[int] = []
     for dropout in (True, False):
-        pair = {a: accuracies.get(Combination(kernel, dropout, a)) for a in (True, False)}
         name = f"{'with' if dropout else 'without'} dropout"
-        for adapt, points in pair.items():
-            if points is None:
-                continue
-            label = f"{name}, {'adapted' if adapt else 'all levels'}"
-            curve = Curve(label, "arrn", tuple(Point(p.resolution, p.value, p.value, p.value) for p in points))
-            draw_curve(axes, curve, ablation_look(kernel, dropout, adapt), scale=100)
-        if pair[True] is not None and pair[False] is not None:
-            adapted, full = ({p.resolution: p.value for p in points} for points in (pair[True], pair[False]))
-            sizes = sorted(adapted)
+        values: dict[bool, dict[int, float]] = {}
+        for adapt in (True, False):
+            points = accuracies.get(Combination(kernel, dropout, adapt), ())
+            if points:
+                label = f"{name}, {'adapted' if adapt else 'all levels'}"
+                # Without intervals: what is shaded here is the gap between two lines.
+                bare = tuple(Point(p.resolution, p.value, p.value, p.value) for p in points)
+                draw_curve(axes, Curve(label, "arrn", bare), ablation_look(kernel, dropout, adapt), scale=100)
+                values[adapt] = {point.resolution: point.value for point in points}
+                resolutions += values[adapt]
+        if len(values) == 2:
+            sizes = sorted(set(values[True]) & set(values[False]))
+            adapted, full = ({size: values[adapt][size] for size in sizes} for adapt in (True, False))
+            lower, upper = ([100 * each[size] for size in sizes] for each in (adapted, full))
             colour = ablation_look(kernel, dropout, True).colour
-            lines = [[100 * values[size] for size in sizes] for values in (adapted, full)]
-            axes.fill_between(sizes, *lines, color=colour, alpha=0.25, linewidth=0)
+            axes.fill_between(sizes, lower, upper, color=colour, alpha=0.25, linewidth=0)
             rows.append((name, adaptation_gap(adapted, full).cells()))
-    resolution_axis(axes, [p.resolution for c, points in accuracies.items() if c.kernel == kernel for p in points], 0.2)
+    resolution_axis(axes, resolutions, apart=0.2)
     return rows
 
 
@@ -75,7 +80,7 @@ def _draw_table(axes: Axes, rows: Sequence[tuple[str, list[str]]]) -> None:
         cellText=[[name, *cells] for name, cells in rows],
         colLabels=["", *_COLUMNS],
         colWidths=[0.36, *[0.16] * len(_COLUMNS)],
-        bbox=[0, 0, 1, 1],
+        bbox=Bbox.unit(),
         edges="horizontal",
     )
     table.auto_set_font_size(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ _FINE = 15  # points per sample with which a continuous signal is drawn; odd, so
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 
 
-def cosine_magnitudes(signal: torch.Tensor) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def cosine_magnitudes(signal: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The magnitude of each frequency cos(pi k x), k < N, in a signal of N samples, shape (1, 1, N).
 
     >>> x = (torch.arange(8) + 0.5) / 8
@@ -30,7 +31,8 @@ def cosine_magnitudes(signal: torch.Tensor) -> np.ndarray[tuple[int], np.dtype[n
     n = len(samples)
     waves = np.cos(np.pi * np.outer(np.arange(n), (np.arange(n) + 0.5) / n))
     weights = np.where(np.arange(n) == 0, 1.0, 2.0) / n
-    return np.abs(weights * (waves @ samples))
+    magnitudes: np.ndarray[Any, np.dtype[np.float64]] = np.abs(weights * (waves @ samples))
+    return magnitudes
 
 
 def draw_bandwidth(signal: torch.Tensor, sizes: Sequence[int]) -> Figure:
@@ -42,9 +44,9 @@ def draw_bandwidth(signal: torch.Tensor, sizes: Sequence[int]) -> Figure:
     """
     with styled():
         figure = Figure(figsize=(13.0, 6.2), layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=[1.35, 1])
-        _draw_grids(left, signal, sizes)
-        _draw_spectra(right, signal, sizes)
+        halves = figure.subfigures(1, 2, squeeze=False, width_ratios=[1.35, 1])[0]
+        _draw_grids(halves[0], signal, sizes)
+        _draw_spectra(halves[1], signal, sizes)
         return figure
 
 
@@ -78,9 +80,7 @@ def _draw_samples(axes: Axes, smooth: torch.Tensor, size: int, colour: str) -> N
     if not held:
         axes.set_facecolor("0.86")
         axes.plot(x, resample(samples, fine)[0, 0], color="black", linewidth=1.2)
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85}
-        note = {"ha": "right", "va": "top", "fontsize": 8.5, "transform": axes.transAxes}
-        axes.text(0.97, 0.96, "another signal comes back", bbox=box, **note)
+        axes.set_xlabel("too few samples: another signal comes back", fontsize=8.5)
     axes.plot(places, samples[0, 0], "o", color=colour if held else "black", markersize=3)
 
 

@@ -54,8 +54,8 @@ def _draw_node(
         x = sum(xs) / len(xs)
         for below, child in zip(xs, node.children, strict=True):
             opposed = depth == 2 and child.choice != node.choice
-            style = {"linestyle": ":" if opposed else "-", "linewidth": 1.4, "color": "0.3", "zorder": 1}
-            axes.plot([x, below], [-depth, -depth - 1], **style)
+            line = ":" if opposed else "-"
+            axes.plot([x, below], [-depth, -depth - 1], linestyle=line, linewidth=1.4, color="0.3", zorder=1)
     _draw_factor(axes, x, node, depth)
     return x
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -41,8 +42,11 @@ def draw_efficiency(panels: Mapping[str, tuple[Saving, Sequence[Curve]]], title:
             resolution_axis(axes, [size for curve in curves for size in curve.resolutions])
             axes.set_ylabel(measure)
             axes.set_ylim(bottom=0)
-        handles, labels = row[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3 * len(row), handlelength=3.6)
+        known: dict[str, Artist] = {}
+        for axes in row:
+            handles, labels = axes.get_legend_handles_labels()
+            known |= dict(zip(labels, handles, strict=True))
+        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=3 * len(row), handlelength=3.6)
         figure.suptitle(title, fontsize=11)
         return figure
 

@@ -41,9 +41,7 @@ def draw_generalization(groups: Mapping[str, tuple[str, Group]], title: str = ""
                 _draw_box(axes, place[size] + shift, [100 * value for value in values], 0.85 * width, look)
             count = max(len(values) for values in group.values())
             hatch = "" if look.filled else "////"
-            handles.append(
-                Patch(facecolor=_pale(look), edgecolor=look.colour, hatch=hatch, label=f"{label} ({count})")
-            )
+            handles.append(Patch(facecolor=_pale(look), edgecolor=look.colour, hatch=hatch, label=f"{label} ({count})"))
         axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         axes.set_xlabel("resolution (samples along each axis)")
         axes.set_ylabel("accuracy (%)")
@@ -74,5 +72,13 @@ def _draw_box(axes: Axes, x: float, values: Sequence[float], width: float, look:
     patch.set(facecolor=_pale(look), edgecolor=look.colour, hatch="" if look.filled else "////")
     if len(values) <= FEW:
         spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(1)
-        points = {"s": 14, "facecolor": "white", "edgecolor": "black", "linewidth": 0.8, "zorder": 3}
-        axes.scatter(x + spread, values, marker=look.marker, **points)
+        axes.scatter(
+            x + spread,
+            values,
+            s=14,
+            marker=look.marker,
+            facecolor="white",
+            edgecolor="black",
+            linewidth=0.8,
+            zorder=3,
+        )
