@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("matplotlib")
 
-from arrn.plots import accuracy_lines, plot_accuracy, plot_kernel_quality, plot_pyramid
-from arrn.signal import LaplacianPyramid
+from arrn.plots import accuracy_lines, plot_accuracy, plot_kernel_quality
 
 PNG = b"\x89PNG"
 
@@ -19,13 +17,8 @@ def result(resolution: int | None, adapt: bool | None, policy: str | None, accur
     return {"resolution": resolution, "adapt": adapt, "policy": policy, "accuracy": accuracy, "interval": interval}
 
 
-def test_a_pyramid_is_drawn(tmp_path: Path) -> None:
-    drawn = plot_pyramid(tmp_path / "new folder" / "pyramid.png", torch.rand(1, 3, 24, 20), LaplacianPyramid((24, 12)))
-    assert drawn.read_bytes().startswith(PNG)
-
-
 def test_kernels_are_drawn(tmp_path: Path) -> None:
-    assert plot_kernel_quality(tmp_path / "kernels.png").read_bytes().startswith(PNG)
+    assert plot_kernel_quality(tmp_path / "new folder" / "kernels.png").read_bytes().startswith(PNG)
 
 
 def test_lines_are_by_policy_and_running_every_level_is_one() -> None:

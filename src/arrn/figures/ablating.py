@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from arrn.evaluation.decision_tree import Combination, decision_tree
+from arrn.evaluation.decisions import Combination, decision_tree
 from arrn.figures.drawing import Drawing
 from arrn.figures.runs import Run, describe, missing_runs
 from arrn.plots import Point, draw_ablation, draw_decision_tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from arrn.figures.drawing import Drawing
@@ -13,13 +14,15 @@ __all__ = ["in_order", "robustness", "generalization"]
 
 
 def in_order(runs: Sequence[Run]) -> list[Run]:
-    """ARRNs first, those with dropout before those without, then the others as `ARCHITECTURES` lists them."""
+    """ARRNs first, those with dropout leading, then the others as `ARCHITECTURES` lists them, specialists last."""
     places = list(ARCHITECTURES)
 
-    def place(run: Run) -> tuple[bool, bool, int, int, str]:
+    def place(run: Run) -> tuple[bool, bool, bool, int, int, str]:
         model = run.first.model["name"]
         known = places.index(model) if model in places else len(places)
-        return not run.first.adaptive, not run.first.dropout, known, len(run.first.recipe["resolutions"]), run.name
+        resolutions = len(run.first.recipe["resolutions"])
+        specialist = resolutions == 1
+        return not run.first.adaptive, not run.first.dropout, specialist, known, resolutions, run.name
 
     return sorted(runs, key=place)
 
@@ -59,7 +62,7 @@ def generalization(dataset: str, runs: Sequence[Run]) -> Drawing:
     }
     names = ", ".join(ARCHITECTURES[name][0] for name in both)
     epochs = sorted({run.first.epochs for run in concerned})
-    title = f"{dataset}, {'/'.join(map(str, epochs))} epochs: {len(both)} architectures\n{names}"
+    title = f"{dataset}, trained for {'/'.join(map(str, epochs))} epochs\n{textwrap.fill(names, 80)}"
     return Drawing(stem, draw_generalization(groups, title), lacking)
 
 

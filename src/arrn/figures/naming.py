@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 
 from arrn.experiments import Result
 from arrn.figures.runs import Run
@@ -37,16 +39,14 @@ def source_of(result: Result) -> str | None:
 
 def name_curves(runs: Sequence[tuple[Run, tuple[Point, ...]]]) -> list[Curve]:
     """Curves with labels and looks that tell them apart, in the order given."""
-    taken: set[str] = set()
+    identities = [_identity(run.first) for run, _ in runs]
+    counts = Counter(label for label, _, _ in identities)
     looks: set[tuple[str, int]] = set()
     curves = []
-    for run, points in runs:
-        label, family, member = _identity(run.first)
-        if label in taken:  # a variant that model and recipe do not tell: its run's name does
-            label = f"{label} ({run.name})"
-        while (family, member) in looks:
-            member += 1
-        taken.add(label)
+    for (run, points), (label, family, first) in zip(runs, identities, strict=True):
+        # Variants that model and recipe do not tell apart: the names of their runs do.
+        label = label if counts[label] == 1 else f"{label} ({run.name})"
+        member = next(n for n in count(first) if (family, n) not in looks)
         looks.add((family, member))
         curves.append(Curve(label, family, points, member))
     return curves
@@ -64,6 +64,7 @@ def _identity(result: Result) -> tuple[str, str, int]:
     title, family, member = ARCHITECTURES.get(model, (model, "other", 0))
     if family == "switchable" or not resolutions:  # a switchable network always learns at several
         return title, family, member
+    short = title.removeprefix("ResNet18, ")
     if len(resolutions) == 1:
-        return f"{title}, only at {resolutions[0]}", "specialist", 0
-    return f"{title}, random resolutions", family, member + 1
+        return f"{short}, only at {resolutions[0]}", "specialist", 0
+    return f"{short}, random resolutions", "random", 0

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from arrn.evaluation.adaptation_gap import adaptation_gap
-from arrn.evaluation.decision_tree import Combination
+from arrn.evaluation.decisions import Combination
+from arrn.evaluation.gaps import adaptation_gap
 from arrn.plots.curves import Curve, Point, draw_curve, resolution_axis
 from arrn.plots.looks import ablation_look
 from arrn.plots.style import styled

@@ -80,7 +80,7 @@ def _draw_samples(axes: Axes, smooth: torch.Tensor, size: int, colour: str) -> N
     if not held:
         axes.set_facecolor("0.86")
         axes.plot(x, resample(samples, fine)[0, 0], color="black", linewidth=1.2)
-        axes.set_xlabel("too few samples: another signal comes back", fontsize=8.5)
+        axes.set_xlabel("another signal comes back", fontsize=8.5)
     axes.plot(places, samples[0, 0], "o", color=colour if held else "black", markersize=3)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arrn.evaluation.decision_tree import Decision, Verdict, check_dual_effect
+from arrn.evaluation.decisions import Decision, Verdict, check_dual_effect
 from arrn.plots.looks import ablation_look
 from arrn.plots.style import styled
 

@@ -56,7 +56,7 @@ def _draw_saving(axes: Axes, saving: Saving) -> None:
     full = {point.resolution: point.value for point in saving.full.points}
     both = [point for point in saving.adapted.points if point.resolution in full]
     draw_curve(axes, saving.adapted, look)
-    draw_curve(axes, saving.full, replace(look, line="--", filled=False, width=1.8))
+    draw_curve(axes, saving.full, replace(look, line="--", face="white", width=1.8))
     # Hatched as well as shaded: intervals, which are shaded too, are not taken for it.
     axes.fill_between(
         [point.resolution for point in both],

@@ -40,7 +40,7 @@ def draw_generalization(groups: Mapping[str, tuple[str, Group]], title: str = ""
             for size, values in group.items():
                 _draw_box(axes, place[size] + shift, [100 * value for value in values], 0.85 * width, look)
             count = max(len(values) for values in group.values())
-            hatch = "" if look.filled else "////"
+            hatch = _hatch(look)
             handles.append(Patch(facecolor=_pale(look), edgecolor=look.colour, hatch=hatch, label=f"{label} ({count})"))
         axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         axes.set_xlabel("resolution (samples along each axis)")
@@ -52,7 +52,11 @@ def draw_generalization(groups: Mapping[str, tuple[str, Group]], title: str = ""
 
 
 def _pale(look: Look) -> str:
-    return "#9db7c9" if look.filled else "#ffffff"
+    return "#9db7c9" if look.face == "full" else "#ffffff"
+
+
+def _hatch(look: Look) -> str:
+    return "" if look.face == "full" else "////"
 
 
 def _draw_box(axes: Axes, x: float, values: Sequence[float], width: float, look: Look) -> None:
@@ -69,15 +73,15 @@ def _draw_box(axes: Axes, x: float, values: Sequence[float], width: float, look:
         capprops={"color": look.colour},
     )
     (patch,) = box["boxes"]
-    patch.set(facecolor=_pale(look), edgecolor=look.colour, hatch="" if look.filled else "////")
+    patch.set(facecolor=_pale(look), edgecolor=look.colour, hatch=_hatch(look))
     if len(values) <= FEW:
         spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(1)
         axes.scatter(
             x + spread,
             values,
-            s=14,
+            s=10,
             marker=look.marker,
-            facecolor="white",
+            facecolor=look.colour if look.face == "full" else "white",
             edgecolor="black",
             linewidth=0.8,
             zorder=3,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from arrn.errors import unknown_name
 
@@ -21,7 +21,7 @@ class Look:
     colour: str
     line: LineStyle
     marker: str
-    filled: bool = False
+    face: Literal["full", "white", "open"] = "white"
     width: float = 1.4
     size: float = 5.5
 
@@ -33,20 +33,21 @@ class Look:
             "linewidth": self.width,
             "marker": self.marker,
             "markersize": self.size,
-            "markerfacecolor": self.colour if self.filled else "none",
+            "markerfacecolor": {"full": self.colour, "white": "white", "open": "none"}[self.face],
         }
 
 
 FAMILIES = {
-    "arrn": Look("#0b3c5d", "-", "o", filled=True, width=2.4),
+    "arrn": Look("#0b3c5d", "-", "o", face="full", width=2.4),
     "arrn without dropout": Look("#d1495b", "--", "o", width=2.0),
-    "transplant": Look("#0b3c5d", "-", "o", filled=True),
+    "transplant": Look("#0b3c5d", "-", "o", face="full"),
     "resnet": Look("#66a182", "-.", "s"),
     "wide_resnet": Look("#3f7d5a", (0, (8, 2)), "s"),
-    "mobilenet": Look("#edae49", ":", "s", width=1.8),
+    "mobilenet": Look("#e09f2d", ":", "s", width=1.8),
     "efficientnet": Look("#8d6a9f", (0, (5, 1, 1, 1, 1, 1)), "s"),
+    "random": Look("#c06014", "-", "P"),
     "switchable": Look("#8d6a9f", (0, (3, 1)), "s"),
-    "fourier": Look("#edae49", (0, (6, 1, 1, 1)), "s"),
+    "fourier": Look("#e09f2d", (0, (6, 1, 1, 1)), "s"),
     "specialist": Look("#777777", (0, (1, 2)), "s", width=1.8),
     "other": Look("#444444", (0, (4, 2, 1, 2, 1, 2)), "s"),
 }
@@ -71,7 +72,7 @@ def look_of(family: str, member: int = 0) -> Look:
 
 
 def ablation_look(kernel: str, dropout: bool, adapt: bool) -> Look:
-    """The kernel's hue; dark circles with dropout, bright squares without; solid and filled with adaptation.
+    """The kernel's hue; dark circles with dropout, bright squares without; solid and full with adaptation.
 
     >>> ablation_look("fair", dropout=True, adapt=False).line
     '--'
@@ -81,4 +82,4 @@ def ablation_look(kernel: str, dropout: bool, adapt: bool) -> Look:
     dark, bright = _KERNEL_COLOURS[kernel]
     colour, marker = (dark, "o") if dropout else (bright, "s")
     # Without adaptation, larger open markers: where both lines coincide, as theory wants, both are seen.
-    return Look(colour, "-", marker, True, 2.0, 4.5) if adapt else Look(colour, "--", marker, False, 1.2, 9)
+    return Look(colour, "-", marker, "full", 2.0, 4.5) if adapt else Look(colour, "--", marker, "open", 1.2, 9)

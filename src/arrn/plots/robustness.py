@@ -20,7 +20,7 @@ def draw_robustness(panels: Mapping[str, Sequence[Curve]], title: str = "") -> F
         title: of the figure.
     """
     with styled():
-        figure = Figure(figsize=(0.6 + 5.2 * len(panels), 5.4), layout="constrained")
+        figure = Figure(figsize=(0.6 + 5.6 * len(panels), 5.6), layout="constrained")
         row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for axes, (name, curves) in zip(row, panels.items(), strict=True):
             for curve in curves:
