@@ -15,7 +15,7 @@ from rich.table import Table
 from arrn.cli.console import console, say
 from arrn.cli.running import data_root, job_table, run_jobs
 from arrn.cli.values import numbers, whole_numbers
-from arrn.errors import ArrnError, RunError
+from arrn.errors import ArrnError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.sweep import Axes, Standing
@@ -60,10 +60,13 @@ def sweep(
 
     arrn sweep ~/pictures --sizes 64,32,16 --features 32,64,128 --holdout 500 --list
     """
-    from arrn.data import list_datasets, open_dataset
+    import torch
+
+    from arrn.data import hold_out, list_datasets, open_dataset
     from arrn.experiments import Machine, RunSettings, pick_device
     from arrn.experiments.job import Job
     from arrn.experiments.sweep import design_name, permute, rank
+    from arrn.models import create_model
 
     pick_device(device)
     if data is None and dataset not in list_datasets() and Path(dataset).expanduser().is_dir():
@@ -72,7 +75,12 @@ def sweep(
     designs = permute(_axes(_design(dataset), sizes, features, expansion, depth, p, block))
     if len(designs) > limit:
         raise ArrnError(f"that are {len(designs)} designs, more than {limit}: fewer choices, or --limit {len(designs)}")
-    held_out = holdout or max(1, len(open_dataset(dataset, root).train) // 10)
+    train = open_dataset(dataset, root).train
+    held_out = holdout or max(1, len(train) // 10)
+    hold_out(train, held_out, seed=0)  # what cannot be held out, or built, is told before anything runs
+    with torch.device("meta"):
+        for options in designs:
+            create_model("arrn", **options)
     recipe = _recipe(dataset).with_options({} if epochs is None else {"epochs": epochs})
     folder, machine = out.resolve(), Machine(device, compiled=compiled)
     command = shlex.join(["arrn", *sys.argv[1:]])
@@ -96,11 +104,7 @@ def sweep(
     to_do = [job for job in chosen if job.state() != "finished"]
     if len(to_do) < len(chosen):
         say(f"{len(chosen) - len(to_do)} finished before, skipped")
-    failure = None
-    try:
-        run_jobs(to_do, jobs, doing="to train and evaluate")
-    except RunError as error:
-        failure = error  # those that ended are compared all the same
+    failure = run_jobs(to_do, jobs)
     found = [result for job in chosen if (result := job.read_result()) is not None]
     if found:
         _show(rank(found), title, out / f"sweep-{Path(dataset).name}", command)
