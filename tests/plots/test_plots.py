@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from arrn.plots import accuracy_lines, plot_accuracy, plot_kernel_quality
+from arrn.plots import ParetoPoint, accuracy_lines, plot_accuracy, plot_kernel_quality, plot_pareto
 
 PNG = b"\x89PNG"
 
@@ -35,3 +35,10 @@ def test_accuracies_are_drawn_with_their_names(tmp_path: Path) -> None:
     text = plot_accuracy(tmp_path / "accuracy.svg", lines, "a title").read_text()
     assert "<svg" in text
     assert plot_accuracy(tmp_path / "accuracy.png", lines).read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("costs", [(1e6, 5e8, 2e7), (1.1e7, 1.2e7, 1.3e7), (1e6, 1e6, 1e6), (2e3, 3e3, 3e3)])
+def test_designs_are_drawn_with_their_labels_whatever_they_cost(tmp_path: Path, costs: tuple[float, ...]) -> None:
+    points = [ParetoPoint(f"design {n}", cost, 0.5 + n / 10, n == 2) for n, cost in enumerate(costs)]
+    text = plot_pareto(tmp_path / "pareto.svg", points, "a title").read_text()
+    assert text.count("<!-- design ") == 3

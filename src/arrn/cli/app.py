@@ -16,6 +16,7 @@ from arrn.cli.kernels import kernels
 from arrn.cli.models import models
 from arrn.cli.predict import predict
 from arrn.cli.reproduce import reproduce
+from arrn.cli.sweep import sweep
 from arrn.cli.train import train
 
 __all__ = ["app"]
@@ -38,6 +39,6 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-for _command in (demo, train, evaluate, predict, reproduce, figures, models, kernels):
+for _command in (demo, train, evaluate, predict, reproduce, sweep, figures, models, kernels):
     app.command()(_command)
 app.command(hidden=True)(job)

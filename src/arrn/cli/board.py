@@ -17,7 +17,14 @@ from arrn.experiments.supervising import Progress
 __all__ = ["board", "progress_table"]
 
 _SECONDS_BETWEEN_LINES = 30.0
-_STYLES = {"training": "bold", "evaluating": "bold", "finished": "green", "failed": "red", "stopped": "yellow"}
+_STYLES = {
+    "training": "bold",
+    "evaluating": "bold",
+    "timing": "bold",
+    "finished": "green",
+    "failed": "red",
+    "stopped": "yellow",
+}
 
 
 @contextmanager

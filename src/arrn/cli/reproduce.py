@@ -71,11 +71,13 @@ def reproduce(
     for job in chosen:
         if job not in to_do:
             say(f"{job.title}: finished before, skipped")
-    run_jobs(to_do, jobs, doing="to train and evaluate")
+    failure = run_jobs(to_do, jobs)
     if experiment in ("efficiency", "all"):
         untimed = [job for job in chosen if "efficiency" in job.experiments and _is_untimed(job)]
-        run_jobs(untimed, 1, ["--times"], doing="to time")
+        failure = run_jobs(untimed, 1, timing=True) or failure
     say(f"results: {results / dataset}")
+    if failure is not None:
+        raise failure
 
 
 def _job(

@@ -23,6 +23,7 @@ from arrn.experiments.device import pick_device
 from arrn.experiments.folder import LOG
 from arrn.experiments.job import Job
 from arrn.experiments.judging import judge, load_network
+from arrn.experiments.locking import locked
 from arrn.experiments.results import Result, write_result
 from arrn.experiments.run import run_training
 from arrn.experiments.sets import resolutions_for
@@ -49,6 +50,11 @@ def carry_out(job: Job, watcher: Watcher | None = None, say: Callable[[str], Non
         ArrnError: for input that cannot be right.
         RunError: for a run that had to stop.
     """
+    with locked(job.output):
+        return _carry_out(job, watcher, say)
+
+
+def _carry_out(job: Job, watcher: Watcher | None, say: Callable[[str], None]) -> Path:
     run_training(job.settings, job.folder, job.machine, resume=job.folder.exists(), watcher=watcher, say=say)
     examined = open_split(job.settings, job.split)
     resolutions = resolutions_for(max(map(max, examined.sizes)))

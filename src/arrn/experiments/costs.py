@@ -12,6 +12,7 @@ from torch import nn
 from arrn.experiments.precision import true_float32
 from arrn.models.entry import entry_grid
 from arrn.nn import ARRN, adaptation_discrepancy, count_parameters, multiply_adds
+from arrn.provenance import provenance
 from arrn.signal.resample import resample
 from arrn.timing import time_call
 
@@ -69,6 +70,8 @@ def measure_inference(
         repeats: how often each is measured.
     """
     device = next(model.parameters()).device
+    where = provenance()  # the weights may have been trained elsewhere
+    hardware = where["gpu"] if device.type == "cuda" else where["processor"]
     model.eval()
     found = []
     with true_float32():
@@ -78,7 +81,7 @@ def measure_inference(
             for adapt, run in _ways_to_run(model, size):
                 time = time_call(partial(_run_over, run, images, samples), repeats, warmup=1)
                 seconds = {"seconds": time.median, "lower": time.lower, "upper": time.upper}
-                how = {"batch_size": batch_size, "precision": "float32", "device": device.type}
+                how = {"batch_size": batch_size, "precision": "float32", "device": hardware}
                 found.append({"resolution": size, "adapt": adapt, **seconds, "samples": samples, **how})
     return found
 

@@ -42,7 +42,7 @@ class Result:
         discrepancies: relative difference of the logits with and without adaptation, at the run's policy, over the
             first test images: {"resolution", "discrepancy"}; for an ARRN.
         timings: inference over the whole split: {"resolution", "adapt", "seconds" (the median), "lower" and "upper"
-            (quartiles), "samples", "batch_size", "precision", "device"}; where measured.
+            (quartiles), "samples", "batch_size", "precision", "device" (the GPU or processor)}; where measured.
     """
 
     name: str

@@ -15,8 +15,10 @@ from arrn.experiments.folder import LOG
 from arrn.experiments.job import Job, write_job
 from arrn.training.log import read_log
 
-__all__ = ["Progress", "supervise"]
+__all__ = ["CARRY_OUT", "MEASURE_TIMES", "Progress", "supervise"]
 
+CARRY_OUT = (sys.executable, "-m", "arrn", "job")
+MEASURE_TIMES = (*CARRY_OUT, "--times")
 _SECONDS_TO_STOP = 120.0  # to finish the step at hand and write a checkpoint
 
 
@@ -26,7 +28,7 @@ class Progress:
 
     Attributes:
         job: which.
-        state: "waiting", "training", "evaluating", "finished", "failed" or "stopped".
+        state: "waiting", "training" (or "timing"), "evaluating", "finished", "failed" or "stopped".
         epoch: how many are done.
         accuracy: on the training set in the last epoch; None before.
         seconds_left: until training ends, from the epochs so far; None before.
@@ -62,7 +64,8 @@ def supervise(
     at_once: int = 1,
     tell: Callable[[Sequence[Progress]], None] = lambda progress: None,
     every: float = 0.5,
-    arguments: Sequence[str] = (),
+    command: Sequence[str] = CARRY_OUT,
+    doing: str = "training",
 ) -> list[Progress]:
     """Carries out jobs, `at_once` of them at a time, in their order; returns how each ended.
 
@@ -74,7 +77,8 @@ def supervise(
         at_once: how many processes.
         tell: told of the progress, again and again.
         every: seconds between two looks.
-        arguments: what the processes are given besides the job's file.
+        command: what a process is, but for the job's file.
+        doing: the state of a job whose process has begun.
     """
     progress = [Progress(job) for job in jobs]
     running: list[tuple[Progress, subprocess.Popen[bytes]]] = []
@@ -82,8 +86,8 @@ def supervise(
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                running.append((waiting[0], _start(waiting[0].job, at_once, arguments)))
-                waiting.pop(0).state = "training"
+                running.append((waiting[0], _start(waiting[0].job, at_once, command)))
+                waiting.pop(0).state = doing
             for each, process in list(running):
                 code = process.poll()
                 each.look()
@@ -100,13 +104,13 @@ def supervise(
     return progress
 
 
-def _start(job: Job, at_once: int, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(job: Job, at_once: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
     write_job(job)
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
     environment = {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"} | os.environ
     with job.output.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "arrn", "job", str(job.file), *arguments],
+            [*command, str(job.file)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -54,7 +54,7 @@ def open_subject(image: Path | None = None, network: Path | None = None) -> Subj
     else:
         model, _, normalisation = load_network(network, torch.device("cpu"))
         name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
-        title = f"the {name} of {network.name or network.resolve().name}"
+        title = f"{name} ({network.resolve().name})"
     if not isinstance(model, ARRN):
         raise ArrnError(f"the picture of features needs an ARRN, but {network} holds a {type(model).__name__}")
     if (model.ndim, model.in_channels) != (2, 3):

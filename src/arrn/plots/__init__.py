@@ -12,12 +12,14 @@ from arrn.plots.efficiency import Saving, draw_efficiency
 from arrn.plots.features import draw_features
 from arrn.plots.generalization import draw_generalization
 from arrn.plots.kernel_quality import plot_kernel_quality
+from arrn.plots.pareto import ParetoPoint, plot_pareto
 from arrn.plots.pyramid import draw_pyramid
 from arrn.plots.robustness import draw_robustness
 from arrn.plots.style import save_figure
 
 __all__ = [
     "Curve",
+    "ParetoPoint",
     "Point",
     "Saving",
     "accuracy_lines",
@@ -31,5 +33,6 @@ __all__ = [
     "draw_robustness",
     "plot_accuracy",
     "plot_kernel_quality",
+    "plot_pareto",
     "save_figure",
 ]
