@@ -11,7 +11,7 @@ __all__ = ["FAMILIES", "Look", "ablation_look", "look_of"]
 
 LineStyle = str | tuple[int, tuple[int, ...]]
 
-_MARKERS = "sD^vP*X<>dph"
+_MARKERS = "sD^v*X<>dph"
 
 
 @dataclass(frozen=True)
