@@ -43,7 +43,7 @@ def test_a_terminal_shows_the_table_live() -> None:
     assert "100/100" in text.getvalue()
 
 
-def test_elsewhere_there_is_a_line_for_each_change_and_now_and_then_one_more(monkeypatch: object) -> None:
+def test_elsewhere_there_is_a_line_for_each_change_and_now_and_then_one_more() -> None:
     place, text = console(terminal=False)
     with board(place) as tell:
         tell([progress("a", "training"), progress("b", "waiting")])

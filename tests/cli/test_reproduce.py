@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,9 @@ def test_stopped_or_killed_it_leaves_checkpoints_and_no_processes(
     run = tmp_path / "runs" / "sample" / "arrn_small-seed0"
     output = run.with_name("arrn_small-seed0.txt")
 
-    def begin(epochs: int) -> subprocess.Popen[str]:
+    @contextmanager
+    def begun(epochs: int) -> Iterator[subprocess.Popen[str]]:
+        """The program, once its run has told of so many epochs."""
         process = subprocess.Popen(
             [sys.executable, "-m", "arrn", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -88,20 +91,23 @@ def test_stopped_or_killed_it_leaves_checkpoints_and_no_processes(
             encoding="utf-8",
             env=os.environ | QUIET,
         )
-        wait_for(lambda: output.exists() and output.read_text().count("epoch ") >= epochs)
-        return process
+        try:
+            wait_for(lambda: output.exists() and output.read_text().count("epoch ") >= epochs)
+            yield process
+        finally:
+            process.kill()  # its run ends with it
+            process.communicate()
 
-    stopped = begin(3)
-    stopped.send_signal(signal.SIGTERM)
-    said, error = stopped.communicate(timeout=60)
-    assert (stopped.returncode, error) == (1, "arrn: interrupted\n")
+    with begun(3) as process:
+        process.send_signal(signal.SIGTERM)
+        said, error = process.communicate(timeout=60)
+        assert (process.returncode, error) == (1, "arrn: interrupted\n")
     assert said.splitlines()[-2].startswith("arrn_small-seed0: stopped  epoch ")
     assert said.splitlines()[-1] == "stopped, with checkpoints: the same command goes on"
     assert "stopped by SIGTERM" in output.read_text()
     assert list((run / "checkpoints").iterdir())
     assert "interrupted" in arrn_command(*arguments, "--list").out
-    killed = begin(output.read_text().count("epoch ") + 3)
-    killed.kill()
-    killed.communicate(timeout=60)
+    with begun(output.read_text().count("epoch ") + 3):
+        pass
     assert "going on from checkpoint-" in output.read_text()
     wait_for(lambda: output.read_text().count("stopped by SIGTERM") == 2)

@@ -108,7 +108,7 @@ def test_without_times_multiply_adds_are_drawn() -> None:
 def test_only_architectures_trained_both_ways_are_compared() -> None:
     drawing = draw("generalization", chosen("arrn_resnet18", "resnet18", "resnet50", "arrn_mobilenet_v3_small"))
     assert drawing.figure is not None
-    assert "trained for 3 epochs\nResNet18" in texts(drawing.figure)
+    assert "trained for 3 epochs, one seed each\nResNet18" in texts(drawing.figure)
     assert labels(legends(drawing.figure)[0]) == ["transplanted into ARRNs (1)", "fixed resolution (1)"]
     assert {"arrn_resnet50", "mobilenet_v3_small"} <= set(drawing.lacking)
     assert draw("generalization", chosen("arrn_resnet18", "resnet50")).figure is None

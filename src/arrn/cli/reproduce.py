@@ -45,7 +45,7 @@ def reproduce(
 
     Examples:
 
-    arrn reproduce robustness --dataset sample --epochs 1 --only arrn_small
+    arrn reproduce robustness --dataset sample --epochs 1 --only arrn_small --results runs/try
 
     arrn reproduce all --dataset cifar10 --list
 

@@ -20,7 +20,6 @@ from arrn.errors import ArrnError
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.sweep import Axes, Standing
     from arrn.models import Design
-    from arrn.training import Recipe
 
 __all__ = ["sweep"]
 
@@ -65,14 +64,15 @@ def sweep(
     from arrn.data import hold_out, list_datasets, open_dataset
     from arrn.experiments import Machine, RunSettings, pick_device
     from arrn.experiments.job import Job
+    from arrn.experiments.sets import usual_set
     from arrn.experiments.sweep import design_name, permute, rank
-    from arrn.models import create_model
+    from arrn.models import DESIGNS, create_model
 
     pick_device(device)
     if data is None and dataset not in list_datasets() and Path(dataset).expanduser().is_dir():
         dataset = str(Path(dataset).expanduser().resolve())
-    root = data_root(data)
-    designs = permute(_axes(_design(dataset), sizes, features, expansion, depth, p, block))
+    root, usual = data_root(data), usual_set(dataset)
+    designs = permute(_axes(DESIGNS[usual.design], sizes, features, expansion, depth, p, block))
     if len(designs) > limit:
         raise ArrnError(f"that are {len(designs)} designs, more than {limit}: fewer choices, or --limit {len(designs)}")
     train = open_dataset(dataset, root).train
@@ -81,7 +81,7 @@ def sweep(
     with torch.device("meta"):
         for options in designs:
             create_model("arrn", **options)
-    recipe = _recipe(dataset).with_options({} if epochs is None else {"epochs": epochs})
+    recipe = usual.recipe.with_options({} if epochs is None else {"epochs": epochs})
     folder, machine = out.resolve(), Machine(device, compiled=compiled)
     command = shlex.join(["arrn", *sys.argv[1:]])
     chosen = [
@@ -110,20 +110,6 @@ def sweep(
         _show(rank(found), title, out / f"sweep-{Path(dataset).name}", command)
     if failure is not None:
         raise failure
-
-
-def _design(dataset: str) -> Design:
-    from arrn.experiments.sets import SETS
-    from arrn.models import DESIGNS
-
-    return DESIGNS[SETS[dataset].design if dataset in SETS else "arrn_small"]
-
-
-def _recipe(dataset: str) -> Recipe:
-    from arrn.experiments.sets import SETS
-    from arrn.training import PAPER_CIFAR
-
-    return SETS[dataset].recipe if dataset in SETS else PAPER_CIFAR
 
 
 def _axes(

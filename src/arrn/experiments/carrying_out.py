@@ -59,8 +59,15 @@ def _carry_out(job: Job, watcher: Watcher | None, say: Callable[[str], None]) ->
     examined = open_split(job.settings, job.split)
     resolutions = resolutions_for(max(map(max, examined.sizes)))
     say(f"evaluating at {', '.join(map(str, resolutions))}")
-    how = {"split": job.split, "data": job.settings.data, "device": job.machine.device, "stream": job.machine.stream}
-    report = judge(job.folder, resolutions, **how)  # type: ignore[arg-type]  # each is what judge takes
+    report = judge(
+        job.folder,
+        resolutions,
+        data=job.settings.data,
+        split=job.split,
+        device=job.machine.device,
+        stream=job.machine.stream,
+        workers=job.machine.workers,
+    )
     device = pick_device(job.machine.device)
     model, _, normalisation = load_network(job.folder, device)
     model.eval()

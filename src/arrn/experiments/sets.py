@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from arrn.errors import unknown_name
 from arrn.evaluation import default_resolutions
-from arrn.training.recipe import PAPER_LARGER_IMAGES, RECIPES, Recipe
+from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe
 
-__all__ = ["SETS", "ExperimentSet", "experiment_set", "resolutions_for"]
+__all__ = ["SETS", "ExperimentSet", "experiment_set", "resolutions_for", "usual_set"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,15 @@ def experiment_set(name: str) -> ExperimentSet:
     if name not in SETS:
         raise unknown_name("data set of the experiments", name, SETS)
     return SETS[name]
+
+
+def usual_set(name: str) -> ExperimentSet:
+    """What to start from on any data set: the paper's on its own, what is small and quick on others.
+
+    >>> usual_set("cifar10").design, usual_set("/home/me/pictures").design
+    ('arrn_cifar10', 'arrn_small')
+    """
+    return SETS.get(name, ExperimentSet("arrn_small", 32, PAPER_CIFAR))
 
 
 def resolutions_for(size: int) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ def ablation(dataset: str, runs: Sequence[Run]) -> Drawing:
     accuracies = _combinations(chosen)
     if not accuracies:
         return Drawing(stem, None, lacking)
-    title = f"{chosen[0].first.model['name']} on {describe(chosen).partition(' (bands')[0]}"
+    title = f"{chosen[0].first.model['name']} on {describe(chosen, bands=False)}"
     return Drawing(stem, draw_ablation(accuracies, title), lacking)
 
 
@@ -47,7 +47,8 @@ def tree(dataset: str, runs: Sequence[Run]) -> Drawing:
         for combination, points in accuracies.items()
     }
     named = ", ".join(map(str, sorted(sizes, reverse=True)))
-    title = f"{chosen[0].first.model['name']} on {dataset}: accuracy averaged over resolutions {named}"
+    trained = describe(chosen, bands=False)
+    title = f"{chosen[0].first.model['name']} on {trained}\naccuracy averaged over resolutions {named}"
     return Drawing(stem, draw_decision_tree(decision_tree(means), title), lacking)
 
 

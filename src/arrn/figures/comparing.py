@@ -61,8 +61,8 @@ def generalization(dataset: str, runs: Sequence[Run]) -> Drawing:
         "fixed resolution": ("resnet", _by_resolution([fixed[name] for name in both])),
     }
     names = ", ".join(ARCHITECTURES[name][0] for name in both)
-    epochs = sorted({run.first.epochs for run in concerned})
-    title = f"{dataset}, trained for {'/'.join(map(str, epochs))} epochs\n{textwrap.fill(names, 80)}"
+    compared = [group[name] for group in (adaptive, fixed) for name in both]
+    title = f"{describe(compared, bands=False)}\n{textwrap.fill(names, 80)}"
     return Drawing(stem, draw_generalization(groups, title), lacking)
 
 

@@ -72,15 +72,14 @@ def group_runs(results: Iterable[Result]) -> dict[str, list[Run]]:
     return datasets
 
 
-def describe(runs: Sequence[Run]) -> str:
-    """What the runs have in common, for a title: data set, split, epochs, seeds."""
+def describe(runs: Sequence[Run], bands: bool = True) -> str:
+    """What the runs have in common, for a title: data set, split, epochs, seeds, and what bands around lines mean."""
     dataset, split = runs[0].first.dataset, runs[0].first.split
     epochs = {run.first.epochs for run in runs}
     seeds = {len(run.results) for run in runs}
     trained = f"trained for {_span(epochs)} {'epoch' if epochs == {1} else 'epochs'}"
-    if seeds == {1}:
-        return f"{dataset}, {split} split; {trained}, one seed each (bands: 95% intervals)"
-    return f"{dataset}, {split} split; {trained}, {_span(seeds)} seeds each (bands: the seeds' range)"
+    how_many, around = ("one seed", "95% intervals") if seeds == {1} else (f"{_span(seeds)} seeds", "the seeds' range")
+    return f"{dataset}, {split} split; {trained}, {how_many} each" + (f" (bands: {around})" if bands else "")
 
 
 def _span(numbers: set[int]) -> str:

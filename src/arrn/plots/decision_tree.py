@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arrn.evaluation.decisions import Decision, Verdict, check_dual_effect
+from arrn.evaluation.decisions import Decision, Verdict, check_dual_effect, discrepancy_grows
 from arrn.plots.looks import ablation_look
 from arrn.plots.style import styled
 
@@ -15,8 +15,8 @@ __all__ = ["draw_decision_tree"]
 
 _DEPTHS = ("all combinations", "smoothing kernel", "trained with dropout", "run with adaptation")
 _RULE = (
-    "A number is the average accuracy below its node, divided by that of the node above. Black: used, white: not used. "
-    "On the\nlast two levels theory wants factors above 1 where the colours of both nodes agree (solid edges), below 1 "
+    "A number is the average accuracy below its node, divided by that of the node above. Black: used, white: not.\n"
+    "On the last two levels theory wants factors above 1 where the colours of both nodes agree (solid edges), below 1 "
     "where not (dotted)."
 )
 _MARKS = {True: "agrees", False: "disagrees", None: "equal"}
@@ -24,7 +24,7 @@ _MARKS = {True: "agrees", False: "disagrees", None: "equal"}
 
 def draw_decision_tree(tree: Decision, title: str = "") -> Figure:
     """Draws kernels, dropout and adaptation from top to bottom; below the leaves, the line of the ablation graph."""
-    verdicts = iter(check_dual_effect(tree))
+    verdicts = check_dual_effect(tree)
     leaves = 4 * len(tree.children)
     with styled():
         figure = Figure(figsize=(1.8 + 0.9 * leaves, 5.6), layout="constrained")
@@ -35,10 +35,20 @@ def draw_decision_tree(tree: Decision, title: str = "") -> Figure:
         for depth, name in enumerate(_DEPTHS):
             axes.text(-2.05, -depth, name.replace(" ", "\n", 1), va="center", fontsize=9, color="0.35")
         places = iter(range(leaves))
-        _draw_node(axes, tree, (), places, verdicts)
+        _draw_node(axes, tree, (), places, iter(verdicts))
         axes.set_title(title)
-        figure.supxlabel(_RULE, fontsize=9)
+        figure.supxlabel(f"{_RULE}\n{_findings(tree, verdicts)}", fontsize=9)
         return figure
+
+
+def _findings(tree: Decision, verdicts: Sequence[Verdict]) -> str:
+    decided = [verdict.holds for verdict in verdicts if verdict.holds is not None]
+    grows = {True: "grows", False: "does not grow"}
+    with_dropout, without = (grows[discrepancy_grows(tree, dropout)] for dropout in (True, False))
+    return (
+        f"This holds at {sum(decided)} of the {len(decided)} leaves that differ from 1 in three decimals. From kernel "
+        f"to kernel, the effect of adaptation {with_dropout} (with dropout) and {without} (without)."
+    )
 
 
 def _draw_node(
