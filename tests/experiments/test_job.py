@@ -12,6 +12,8 @@ from arrn.experiments import Machine, RunSettings, read_results
 from arrn.experiments.carrying_out import carry_out, measure_times
 from arrn.experiments.job import Job, read_job, write_job
 from arrn.experiments.locking import locked
+from arrn.models import DESIGNS, registry
+from arrn.models.designs import design_builder
 from arrn.training import Recipe
 from runs import tiny_settings
 
@@ -77,6 +79,19 @@ def test_other_settings_are_not_taken_for_the_same_run(easy: Path, done: Job, tm
         other.state()
     with pytest.raises(ArrnError, match=r"tiny-seed0\.json is of a run with other settings: epochs was 1 and is now 2"):
         dataclasses.replace(other, out=tmp_path).state()
+
+
+def test_a_design_that_changed_since_is_another_run(
+    easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dataclasses.replace(tiny_settings(easy, epochs=1), model="arrn_small", options={})
+    job = dataclasses.replace(tiny_job(easy, tmp_path), settings=settings)
+    carry_out(job)
+    assert job.state() == "finished"
+    deeper = dataclasses.replace(DESIGNS["arrn_small"], depth=(1, 1, 3))
+    monkeypatch.setitem(registry._builders, "arrn_small", design_builder(deeper))
+    with pytest.raises(ArrnError, match=r"other settings: parameters was \{'base': 1.*\} and is now"):
+        job.state()
 
 
 def test_times_are_added_to_the_result_without_the_weights(done: Job, tmp_path: Path) -> None:

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError
+from arrn.experiments.costs import count_parameter_range, list_multiply_adds
 from arrn.experiments.folder import is_finished
 from arrn.experiments.machine import Machine
 from arrn.experiments.results import Result, read_result, result_path
 from arrn.experiments.settings import RunSettings, read_settings
+from arrn.models import DESIGNS, create_model
 from arrn.training.recipe import Recipe
 
 __all__ = ["Job", "read_job", "write_job"]
@@ -107,11 +111,28 @@ def _differences(result: Result, settings: RunSettings) -> list[str]:
     found = {**result.recipe, **result.model["options"]}
     # Those of a switchable network are filled in when it is built.
     filled = {"resolutions"} if not settings.recipe.resolutions else set()
+    # A named design tells its numbers nowhere: where they changed since, so did what they cost.
+    if settings.model in DESIGNS:
+        wanted, found = wanted | _costs_now(result), found | _costs_then(result)
     return [
         f"{name} was {found.get(name)!r} and is now {value!r}"
         for name, value in wanted.items()
         if name not in filled and found.get(name) != value
     ]
+
+
+def _costs_then(result: Result) -> dict[str, Any]:
+    top = max(entry["resolution"] for entry in result.multiply_adds)
+    costs = [entry["multiply_adds"] for entry in result.multiply_adds if entry["resolution"] == top]
+    return {"parameters": dict(result.parameters), f"multiply-adds at {top}": costs}
+
+
+def _costs_now(result: Result) -> dict[str, Any]:
+    top = max(entry["resolution"] for entry in result.multiply_adds)
+    with torch.device("meta"):
+        model = create_model(result.model["name"], **result.model["options"])
+        costs = [entry["multiply_adds"] for entry in list_multiply_adds(model, [top])]
+        return {"parameters": count_parameter_range(model), f"multiply-adds at {top}": costs}
 
 
 def write_job(job: Job) -> Path:
