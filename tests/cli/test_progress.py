@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from arrn.cli.progress import PlainProgress, TerminalProgress, _Clock, _duration, watch
+from arrn.cli.progress import PlainProgress, TerminalProgress, _Clock, duration, watch
 from arrn.experiments import Machine, run_training
 from runs import tiny_settings
 
@@ -68,8 +68,8 @@ def test_time_left_is_counted_from_where_the_run_went_on() -> None:
     assert abs(left - 20.0) < 0.1
 
 
-def test_durations_are_read_at_a_glance() -> None:
-    assert [_duration(seconds) for seconds in (None, 0.4, 61, 3599.6, 86400)] == [
+def testdurations_are_read_at_a_glance() -> None:
+    assert [duration(seconds) for seconds in (None, 0.4, 61, 3599.6, 86400)] == [
         "?",
         "0:00",
         "1:01",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrn.cli.values import assignments, whole_numbers
+from arrn.cli.values import assignments, numbers, whole_numbers
 from arrn.errors import ArrnError
 
 
@@ -41,3 +41,10 @@ def test_any_text_is_a_value_that_json_holds_or_an_arrn_error(text: str) -> None
     except ArrnError:
         return
     assert json.dumps(found)
+
+
+def test_fractions_with_commas_between() -> None:
+    assert numbers("--p", "0.4, 1,2.5") == [0.4, 1, 2.5]
+    for text in ("", "0.4,", "-1", "nan", "inf", "half"):
+        with pytest.raises(ArrnError, match="--p takes numbers of at least 0 with commas between"):
+            numbers("--p", text)

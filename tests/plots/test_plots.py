@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("matplotlib")
 
-from arrn.plots import accuracy_lines, plot_accuracy, plot_kernel_quality, plot_pyramid
-from arrn.signal import LaplacianPyramid
+from arrn.plots import ParetoPoint, accuracy_lines, plot_accuracy, plot_kernel_quality, plot_pareto
 
 PNG = b"\x89PNG"
 
@@ -19,13 +17,8 @@ def result(resolution: int | None, adapt: bool | None, policy: str | None, accur
     return {"resolution": resolution, "adapt": adapt, "policy": policy, "accuracy": accuracy, "interval": interval}
 
 
-def test_a_pyramid_is_drawn(tmp_path: Path) -> None:
-    drawn = plot_pyramid(tmp_path / "new folder" / "pyramid.png", torch.rand(1, 3, 24, 20), LaplacianPyramid((24, 12)))
-    assert drawn.read_bytes().startswith(PNG)
-
-
 def test_kernels_are_drawn(tmp_path: Path) -> None:
-    assert plot_kernel_quality(tmp_path / "kernels.png").read_bytes().startswith(PNG)
+    assert plot_kernel_quality(tmp_path / "new folder" / "kernels.png").read_bytes().startswith(PNG)
 
 
 def test_lines_are_by_policy_and_running_every_level_is_one() -> None:
@@ -42,3 +35,10 @@ def test_accuracies_are_drawn_with_their_names(tmp_path: Path) -> None:
     text = plot_accuracy(tmp_path / "accuracy.svg", lines, "a title").read_text()
     assert "<svg" in text
     assert plot_accuracy(tmp_path / "accuracy.png", lines).read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("costs", [(1e6, 5e8, 2e7), (1.1e7, 1.2e7, 1.3e7), (1e6, 1e6, 1e6), (2e3, 3e3, 3e3)])
+def test_designs_are_drawn_with_their_labels_whatever_they_cost(tmp_path: Path, costs: tuple[float, ...]) -> None:
+    points = [ParetoPoint(f"design {n}", cost, 0.5 + n / 10, n == 2) for n, cost in enumerate(costs)]
+    text = plot_pareto(tmp_path / "pareto.svg", points, "a title").read_text()
+    assert text.count("<!-- design ") == 3

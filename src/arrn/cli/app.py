@@ -10,9 +10,13 @@ from arrn import __version__
 from arrn.cli.console import console
 from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
+from arrn.cli.figures import figures
+from arrn.cli.job import job
 from arrn.cli.kernels import kernels
 from arrn.cli.models import models
 from arrn.cli.predict import predict
+from arrn.cli.reproduce import reproduce
+from arrn.cli.sweep import sweep
 from arrn.cli.train import train
 
 __all__ = ["app"]
@@ -35,5 +39,6 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-for _command in (demo, train, evaluate, predict, models, kernels):
+for _command in (demo, train, evaluate, predict, reproduce, sweep, figures, models, kernels):
     app.command()(_command)
+app.command(hidden=True)(job)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from arrn.training import Watcher
 
-__all__ = ["TerminalProgress", "watch"]
+__all__ = ["TerminalProgress", "duration", "watch"]
 
 
 @contextmanager
@@ -73,12 +73,12 @@ class TerminalProgress:
             total=steps,
             completed=first,
             description=f"epoch {epoch} of {epochs}",
-            note=f"{_duration(self.clock.left(first))} left",
+            note=f"{duration(self.clock.left(first))} left",
             visible=True,
         )
 
     def step_done(self, step: int, loss: float, accuracy: float, images_per_second: float) -> None:
-        left = _duration(self.clock.left(step))
+        left = duration(self.clock.left(step))
         note = f"loss {loss:.3f}  accuracy {accuracy:.1%}  {images_per_second:,.0f} images/s  {left} left"
         self.bar.update(self.task, completed=step, note=note)
 
@@ -108,7 +108,7 @@ class _Clock:
 
 def _epoch_line(entry: Mapping[str, Any], epochs: int, left: float | None) -> str:
     validation = f"  validation {entry['validation_accuracy']:.1%}" if "validation_accuracy" in entry else ""
-    rest = f"  {_duration(left)} left" if left else ""
+    rest = f"  {duration(left)} left" if left else ""
     return (
         f"epoch {entry['epoch']:>{len(str(epochs))}}/{epochs}  loss {entry['loss']:.3f}  accuracy "
         f"{entry['accuracy']:.1%}{validation}  {entry['images_per_second']:,.0f} images/s  "
@@ -116,7 +116,8 @@ def _epoch_line(entry: Mapping[str, Any], epochs: int, left: float | None) -> st
     )
 
 
-def _duration(seconds: float | None) -> str:
+def duration(seconds: float | None) -> str:
+    """Seconds as 1:02:03 or 2:03; those that are not known as "?"."""
     if seconds is None:
         return "?"
     whole = round(seconds)

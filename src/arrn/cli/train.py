@@ -13,8 +13,6 @@ from arrn.cli.values import assignments, whole_numbers
 
 __all__ = ["train"]
 
-_USUAL_MODELS = {"cifar10": "arrn_cifar10", "cifar100": "arrn_cifar100"}
-
 _Data = Annotated[Path | None, typer.Option(help="The data set's root: parquet files, class folders or CIFAR's files.")]
 
 
@@ -78,17 +76,19 @@ def train(
     from arrn.cli.progress import watch
     from arrn.data import list_datasets
     from arrn.experiments import Machine, RunSettings, read_settings, run_training
-    from arrn.training import PAPER_CIFAR, RECIPES, read_recipe
+    from arrn.experiments.sets import usual_set
+    from arrn.training import read_recipe
 
     if data is None and dataset not in list_datasets() and Path(dataset).expanduser().is_dir():
         dataset = str(Path(dataset).expanduser().resolve())  # a run goes on from any folder
-    model_name = model or _USUAL_MODELS.get(dataset, "arrn_small")
+    usual = usual_set(dataset)
+    model_name = model or usual.design
     folder = out or Path("runs") / f"{Path(dataset).name}-{model_name}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": dataset, "model": model, "seed": seed, "holdout": holdout}
     given |= {"data": None if data is None else str(data.expanduser().resolve()), "skip_bad": skip_bad or None}
     given = {name: value for name, value in given.items() if value is not None}
     saved = read_settings(folder) if resume else None
-    start = saved or RunSettings(dataset, model_name, recipe=RECIPES.get(dataset, PAPER_CIFAR))
+    start = saved or RunSettings(dataset, model_name, recipe=usual.recipe)
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Sequence
 from typing import Any
 
 from arrn.errors import ArrnError
 
-__all__ = ["assignments", "whole_numbers"]
+__all__ = ["assignments", "numbers", "whole_numbers"]
 
 
 def whole_numbers(option: str, text: str | None) -> list[int]:
@@ -25,6 +26,17 @@ def whole_numbers(option: str, text: str | None) -> list[int]:
             f"{option} takes whole numbers of at least 1 with commas between, such as 32,16,8; got {text!r}"
         )
     return numbers
+
+
+def numbers(option: str, text: str) -> list[float]:
+    """`0.4,0.6` as numbers, each at least 0."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(math.isfinite(number) and number >= 0 for number in found):
+        raise ArrnError(f"{option} takes numbers of at least 0 with commas between, such as 0.4,0.6; got {text!r}")
+    return found
 
 
 def assignments(option: str, texts: Sequence[str]) -> dict[str, Any]:

@@ -1,24 +1,42 @@
 """How good a network is, at every resolution, and what it answers."""
 
 from arrn.evaluation.accuracy import Answers, Setting, affordable_batch, evaluate
+from arrn.evaluation.decisions import (
+    Combination,
+    Decision,
+    Verdict,
+    check_dual_effect,
+    decision_tree,
+    discrepancy_grows,
+)
+from arrn.evaluation.gaps import AdaptationGap, adaptation_gap
 from arrn.evaluation.intervals import wilson_interval
 from arrn.evaluation.prediction import Prediction, predict
-from arrn.evaluation.report import Report, default_resolutions, make_report, settings_for, write_report
+from arrn.evaluation.report import Report, default_resolutions, make_report, report_from, settings_for, write_report
 from arrn.evaluation.resamplers import RESAMPLERS, Resampler, lower
 
 __all__ = [
     "RESAMPLERS",
+    "AdaptationGap",
     "Answers",
+    "Combination",
+    "Decision",
     "Prediction",
     "Report",
     "Resampler",
     "Setting",
+    "Verdict",
+    "adaptation_gap",
     "affordable_batch",
+    "check_dual_effect",
+    "decision_tree",
     "default_resolutions",
+    "discrepancy_grows",
     "evaluate",
     "lower",
     "make_report",
     "predict",
+    "report_from",
     "settings_for",
     "wilson_interval",
     "write_report",

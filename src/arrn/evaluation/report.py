@@ -18,7 +18,7 @@ from arrn.provenance import provenance
 from arrn.signal.grid import format_grid
 from arrn.writing import write_atomically
 
-__all__ = ["Report", "default_resolutions", "make_report", "settings_for", "write_report"]
+__all__ = ["Report", "default_resolutions", "make_report", "report_from", "settings_for", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,12 @@ class Report:
     def document(self) -> dict[str, Any]:
         """The report as JSON holds it."""
         return {"model": self.model, "dataset": self.dataset, "results": list(self.results), **self.facts}
+
+
+def report_from(document: Mapping[str, Any]) -> Report:
+    """The report that `Report.document` made."""
+    facts = {name: value for name, value in document.items() if name not in ("model", "dataset", "results")}
+    return Report(document["model"], document["dataset"], document["results"], facts)
 
 
 def settings_for(

@@ -24,6 +24,7 @@ from arrn.evaluation import (
 )
 from arrn.experiments.device import pick_device
 from arrn.experiments.folder import is_finished
+from arrn.experiments.precision import true_float32
 from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.experiments.splits import open_split
 from arrn.nn.arrn import Policy
@@ -86,6 +87,8 @@ def judge(
 ) -> Report:
     """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
 
+    In float32, without the TF32 that training may have switched on in this process.
+
     Args:
         folder: a finished run, or any folder that `arrn.save` wrote.
         resolutions: none is from the images' own size down to an eighth; for images of differing sizes
@@ -127,7 +130,8 @@ def judge(
     total = len(examined.sizes)
     tell = None if progress is None else lambda done: progress(done, total)
     few = affordable_batch(batch_size, examined.sizes)
-    with open_batches(examined, Placement.unchanged(examined.sizes), few, place, 0, stream, workers) as batches:
+    placement = Placement.unchanged(examined.sizes)
+    with true_float32(), open_batches(examined, placement, few, place, 0, stream, workers) as batches:
         answers = evaluate(model, batches, plans, normalisation, how, tell)
     name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
     return make_report(name, examined.source.name, split, answers, how, len(examined.bad))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.figure
-from matplotlib.ticker import NullFormatter, NullLocator
 
+from arrn.plots.curves import resolution_axis
 from arrn.plots.style import COLOURS, LINE_STYLES, save_figure, styled
 
 __all__ = ["accuracy_lines", "plot_accuracy"]
@@ -56,12 +56,7 @@ def plot_accuracy(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], 
             )
             lower, upper = ([100 * point["interval"][side] for point in points] for side in (0, 1))
             axes.fill_between(x, lower, upper, color=colour, alpha=0.15, linewidth=0)
-        axes.set_xscale("log", base=2)
-        sizes = sorted({point["resolution"] for points in lines.values() for point in points})
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("resolution (samples along each axis)")
+        resolution_axis(axes, [point["resolution"] for points in lines.values() for point in points])
         axes.set_ylabel("accuracy (%), with 95% intervals")
         axes.set_title(title)
         # Below the axes: no line is ever behind it.

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arrn.plots.style import save_figure, styled
+from arrn.plots.style import styled
 from arrn.signal import LaplacianPyramid
 
-__all__ = ["plot_pyramid"]
+__all__ = ["draw_pyramid", "show_image", "spell_size"]
 
 
-def plot_pyramid(path: str | Path, image: torch.Tensor, pyramid: LaplacianPyramid) -> Path:
+def draw_pyramid(image: torch.Tensor, pyramid: LaplacianPyramid) -> Figure:
     """Draws the low bands (top) and the differences (bottom) of an image with values in [0, 1].
 
     Args:
-        path: the file to write.
         image: shape (1, 3, height, width).
         pyramid: its kernel and sizes.
     """
@@ -28,24 +25,28 @@ def plot_pyramid(path: str | Path, image: torch.Tensor, pyramid: LaplacianPyrami
         figure = Figure(figsize=(2.6 * len(bands), 5.6), layout="constrained")
         axes = figure.subplots(2, len(bands), squeeze=False)
         for n, band in enumerate(bands):
-            _show(axes[0, n], band, f"low band {n}: {_size(band)}")
+            show_image(axes[0, n], band, f"low band {n}: {spell_size(band)}", image)
             if n < len(diffs):
-                _show(axes[1, n], 0.5 + 2 * diffs[n], f"difference {n + 1}: {_size(diffs[n])}")
+                show_image(axes[1, n], 0.5 + 2 * diffs[n], f"difference {n + 1}: {spell_size(diffs[n])}", image)
             else:
                 axes[1, n].axis("off")
                 axes[1, n].text(
                     0.5, 0.5, "the differences and\nthe last low band\nsum to the image", ha="center", va="center"
                 )
-        figure.suptitle(f"Laplacian pyramid, {pyramid.kernel.name} kernel (differences x2 around grey)")
-        return save_figure(figure, Path(path))
+        figure.suptitle(f"Laplacian pyramid, {pyramid.kernel.name} kernel (differences x2 around grey)", fontsize=11)
+        return figure
 
 
-def _size(signal: torch.Tensor) -> str:
+def spell_size(signal: torch.Tensor) -> str:
+    """Its height and width, such as 32x32."""
     return "x".join(str(n) for n in signal.shape[2:])
 
 
-def _show(axes: Axes, image: torch.Tensor, title: str) -> None:
-    # All images cover the same domain, so they are drawn at the same extent.
-    axes.imshow(image[0].clamp(0, 1).movedim(0, -1).numpy(), extent=(0, 1, 1, 0), interpolation="nearest")
+def show_image(axes: Axes, image: torch.Tensor, title: str, original: torch.Tensor) -> None:
+    """Shows a signal of shape (1, 3, height, width) and values in [0, 1], as large as the original image."""
+    # All signals cover the same domain, though a grid's proportions are rounded ones.
+    height, width = original.shape[2:]
+    pixels = image[0].clamp(0, 1).movedim(0, -1).numpy()
+    axes.imshow(pixels, extent=(0, 1, 1, 0), aspect=height / width, interpolation="nearest")
     axes.set_title(title)
     axes.axis("off")

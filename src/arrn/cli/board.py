@@ -1,0 +1,75 @@
+"""How many runs at once look: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from arrn.cli.progress import duration
+from arrn.experiments.supervising import Progress
+
+__all__ = ["board", "progress_table"]
+
+_SECONDS_BETWEEN_LINES = 30.0
+_STYLES = {
+    "training": "bold",
+    "evaluating": "bold",
+    "timing": "bold",
+    "finished": "green",
+    "failed": "red",
+    "stopped": "yellow",
+}
+
+
+@contextmanager
+def board(console: Console) -> Iterator[Callable[[Sequence[Progress]], None]]:
+    """What is to be told of the progress, to suit where the output goes."""
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
+    with Live(console=console, refresh_per_second=4) as live:
+        yield lambda progress: live.update(progress_table(progress))
+
+
+def progress_table(progress: Sequence[Progress]) -> Table:
+    """A row for each run."""
+    ended = sum(each.state in ("finished", "failed") for each in progress)
+    table = Table(title=f"{ended} of {len(progress)} runs ended", caption="accuracy: on the training set")
+    for column in ("run", "state", "epoch", "accuracy", "left"):
+        table.add_column(column, justify="left" if column in ("run", "state") else "right", no_wrap=True)
+    for each in progress:
+        accuracy = "" if each.accuracy is None else f"{each.accuracy:.1%}"
+        left = duration(each.seconds_left) if each.state == "training" else ""
+        style = _STYLES.get(each.state, "dim")
+        epoch = f"{each.epoch}/{each.epochs}"
+        table.add_row(escape(each.job.title), each.state, epoch, accuracy, left, style=style)
+    return table
+
+
+class _Lines:
+    """A line when a run changes its state, and now and then one on how far it is."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.told: dict[str, tuple[str, int, float]] = {}
+
+    def __call__(self, progress: Sequence[Progress]) -> None:
+        for each in progress:
+            state, epoch, when = self.told.get(each.job.title, ("waiting", 0, 0.0))
+            due = each.epoch > epoch and time.monotonic() - when > _SECONDS_BETWEEN_LINES
+            if each.state != state or due:
+                self.told[each.job.title] = (each.state, each.epoch, time.monotonic())
+                self.console.print(_line(each), markup=False, highlight=False, soft_wrap=True)
+
+
+def _line(progress: Progress) -> str:
+    accuracy = "" if progress.accuracy is None else f"  accuracy {progress.accuracy:.1%}"
+    training = progress.state == "training" and progress.seconds_left is not None
+    left = f"  {duration(progress.seconds_left)} left" if training else ""
+    return f"{progress.job.title}: {progress.state}  epoch {progress.epoch}/{progress.epochs}{accuracy}{left}"

@@ -1,0 +1,78 @@
+"""`arrn figures`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arrn.cli.console import say
+from arrn.errors import ArrnError
+
+if TYPE_CHECKING:  # help and completion do not wait for torch
+    from arrn.figures import Drawing
+
+__all__ = ["figures"]
+
+FORMATS = (".png", ".svg")
+DEFAULT_RESULTS = Path("results")
+
+
+def figures(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="robustness, efficiency, generalization, ablation, tree, pyramid, features, bandwidth [default: all]."
+        ),
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="What `arrn reproduce` wrote [default: results, if it is there].")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the figures.")] = Path("figures"),
+    network: Annotated[
+        Path | None, typer.Option(help="The network of features: a finished run [default: an untrained arrn_small].")
+    ] = None,
+    image: Annotated[
+        Path | None, typer.Option(help="The image of pyramid, features, bandwidth [default: one of the sample's].")
+    ] = None,
+) -> None:
+    """Draw the paper's figures, as PNG and SVG, from the results that there are.
+
+    What a figure lacks is told, never made up: runs that were not run, times that were not taken. The pyramid, the
+    features of a network and the picture of resolution and bandwidth need no results. The same results give the
+    same files, byte for byte.
+
+    Examples:
+
+    arrn figures
+
+    arrn figures robustness tree --results results --out docs/images
+
+    arrn figures features --network runs/first --image cat.jpg
+    """
+    from arrn.experiments import read_results
+    from arrn.figures import choose_figures, draw_figures, open_subject
+
+    chosen = choose_figures(names or [])
+    folder = results or DEFAULT_RESULTS
+    found = read_results(folder) if results is not None or folder.is_dir() else []
+    for drawing in draw_figures(chosen, found, partial(open_subject, image, network)):
+        say(_save(drawing, out))
+
+
+def _save(drawing: Drawing, out: Path) -> str:
+    """Writes the files of a figure; returns what is to be told of it."""
+    from arrn.plots import save_figure
+
+    if drawing.figure is None:
+        return f"{drawing.stem}: not drawn; it lacks {', '.join(drawing.lacking) or 'results'}"
+    paths = [out / f"{drawing.stem}{suffix}" for suffix in FORMATS]
+    try:
+        for path in paths:
+            save_figure(drawing.figure, path)
+    except OSError as error:
+        raise ArrnError(f"cannot write to {out}: {error.strerror or error}") from error
+    lacking = f"; it lacks {', '.join(drawing.lacking)}" if drawing.lacking else ""
+    return f"{drawing.stem}: {', '.join(map(str, paths))}{lacking}"

@@ -1,0 +1,107 @@
+"""`arrn reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arrn.cli.console import console, say
+from arrn.cli.running import data_root, job_table, run_jobs
+
+if TYPE_CHECKING:  # help and completion do not wait for torch
+    from arrn.experiments import Machine
+    from arrn.experiments.job import Job
+    from arrn.experiments.plan import PlannedRun
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(help="robustness, rivals, efficiency, generalization, ablation or all of them.")
+    ],
+    dataset: Annotated[
+        str, typer.Option(help="cifar10, cifar100, tinyimagenet, stl10, imagenette96, or the shipped sample.")
+    ],
+    data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each network with this many seeds, from 0 on.")] = 1,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this run, or those of a pattern; repeatable.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at once; several share a GPU.")] = 1,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the paper's number.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the runs.")] = Path("runs/reproduce"),
+    results: Annotated[Path, typer.Option(help="The folder for the results, a small file each.")] = Path("results"),
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
+    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only tell what there is to do.")] = False,
+) -> None:
+    """Train and evaluate the networks of the paper's experiments, and of rivals that it left out.
+
+    Finished runs are skipped, interrupted ones go on. Each leaves a small JSON file in --results, which figures
+    and tables are made from. For efficiency, inference is timed at the end, one network after the other.
+
+    Examples:
+
+    arrn reproduce robustness --dataset sample --epochs 1 --only arrn_small --results runs/try
+
+    arrn reproduce all --dataset cifar10 --list
+
+    arrn reproduce rivals --dataset cifar10 --data ~/data/cifar10 --jobs 4 --device cuda
+
+    arrn reproduce ablation --dataset cifar10 --seeds 3 --only 'arrn_cifar10-*'
+    """
+    from arrn.experiments import Machine, pick_device
+    from arrn.experiments.plan import choose, plan
+
+    pick_device(device)
+    runs = choose(plan(dataset), experiment, only or [])
+    machine = Machine(device, compiled=compiled)
+    chosen = [
+        _job(run, dataset, data_root(data), seed, epochs, out, results, machine)
+        for seed in range(seeds)
+        for run in runs
+    ]
+    if list_:
+        console.print(job_table(chosen, f"{experiment} on {dataset}"))
+        return
+    to_do = [job for job in chosen if job.state() != "finished"]
+    for job in chosen:
+        if job not in to_do:
+            say(f"{job.title}: finished before, skipped")
+    failure = run_jobs(to_do, jobs)
+    if experiment in ("efficiency", "all"):
+        untimed = [job for job in chosen if "efficiency" in job.experiments and _is_untimed(job)]
+        failure = run_jobs(untimed, 1, timing=True) or failure
+    say(f"results: {results / dataset}")
+    if failure is not None:
+        raise failure
+
+
+def _job(
+    run: PlannedRun,
+    dataset: str,
+    data: str | None,
+    seed: int,
+    epochs: int | None,
+    out: Path,
+    results: Path,
+    machine: Machine,
+) -> Job:
+    from arrn.experiments import RunSettings
+    from arrn.experiments.job import Job
+    from arrn.experiments.sets import experiment_set
+
+    changes = dict(run.recipe) | ({} if epochs is None else {"epochs": epochs})
+    recipe = experiment_set(dataset).recipe.with_options(changes)
+    settings = RunSettings(dataset, run.model, run.options, recipe, seed, data=data)
+    again = f"arrn reproduce {run.experiments[0]} --dataset {dataset} --only {run.name} --seeds {seed + 1}"
+    command = again + ("" if epochs is None else f" --epochs {epochs}")
+    return Job(run.name, settings, out.resolve(), results.resolve(), run.experiments, "test", machine, command)
+
+
+def _is_untimed(job: Job) -> bool:
+    result = job.read_result()
+    return result is not None and not result.timings

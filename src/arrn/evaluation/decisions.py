@@ -1,0 +1,137 @@
+"""The ablation as a tree of decisions, each with the factor by which it changes the average accuracy.
+
+The paper's dual-effect section decides on the smoothing kernel, then on Laplacian dropout in training, then
+on adaptation at inference. A node's factor is the mean accuracy over everything below it, divided by the
+same mean of its parent: what that decision changes, given those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from arrn.errors import ArrnError
+
+__all__ = ["Combination", "Decision", "Verdict", "check_dual_effect", "decision_tree", "discrepancy_grows"]
+
+
+@dataclass(frozen=True, order=True)
+class Combination:
+    """One way to train and run an ARRN.
+
+    Attributes:
+        kernel: the name of the smoothing kernel.
+        dropout: whether it was trained with Laplacian dropout.
+        adapt: whether levels above the input's resolution are skipped.
+    """
+
+    kernel: str
+    dropout: bool
+    adapt: bool
+
+    def __str__(self) -> str:
+        with_dropout, with_adaptation = ("with" if choice else "without" for choice in (self.dropout, self.adapt))
+        return f"{self.kernel} kernel {with_dropout} dropout {with_adaptation} adaptation"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A node of the tree.
+
+    Attributes:
+        choice: a kernel's name, or whether dropout (second level) or adaptation (third) is used; "" at the root.
+        mean: the average accuracy over the combinations below.
+        factor: `mean` divided by the parent's; 1 at the root.
+        children: the next decisions; none at a leaf.
+    """
+
+    choice: str | bool
+    mean: float
+    factor: float
+    children: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a leaf behaves as theory wants.
+
+    Attributes:
+        combination: the path to the leaf.
+        factor: of the leaf.
+        above: whether theory wants it above 1 (dropout and adaptation both used, or neither) or below.
+        holds: whether it is so; None where the factor is 1 within the tolerance, as a perfect kernel has it.
+    """
+
+    combination: Combination
+    factor: float
+    above: bool
+    holds: bool | None
+
+
+def decision_tree(accuracies: Mapping[Combination, float]) -> Decision:
+    """The tree of kernels, dropout and adaptation; kernels in the order given, best first.
+
+    Args:
+        accuracies: of every combination, averaged over resolutions (and data sets). All four
+            combinations of each kernel are needed.
+
+    >>> means = {(True, True): 0.66, (True, False): 0.54, (False, True): 0.36, (False, False): 0.44}
+    >>> tree = decision_tree({Combination("poor", *how): mean for how, mean in means.items()})
+    >>> [(node.choice, round(node.factor, 3)) for node in tree.children[0].children]
+    [(True, 1.2), (False, 0.8)]
+    >>> [round(leaf.factor, 3) for node in tree.children[0].children for leaf in node.children]
+    [1.1, 0.9, 0.9, 1.1]
+    """
+    kernels = list(dict.fromkeys(combination.kernel for combination in accuracies))
+    wanted = [Combination(k, dropout, adapt) for k in kernels for dropout in (True, False) for adapt in (True, False)]
+    missing = [str(combination) for combination in wanted if combination not in accuracies]
+    if missing or not kernels:
+        raise ArrnError(f"a decision tree needs all combinations, missing: {'; '.join(missing) or 'all of them'}")
+    for combination, accuracy in accuracies.items():
+        if not 0 < accuracy <= 1:
+            raise ArrnError(f"an accuracy is above 0 and at most 1, got {accuracy} for {combination}")
+
+    def node(choice: str | bool, below: list[Combination], depth: int, parent: float | None) -> Decision:
+        mean = fmean(accuracies[combination] for combination in below)
+        groups: dict[str | bool, list[Combination]] = {}
+        for combination in below if depth < 3 else []:
+            key = (combination.kernel, combination.dropout, combination.adapt)[depth]
+            groups.setdefault(key, []).append(combination)
+        children = tuple(node(key, group, depth + 1, mean) for key, group in groups.items())
+        return Decision(choice, mean, 1.0 if parent is None else mean / parent, children)
+
+    return node("", wanted, 0, None)
+
+
+def check_dual_effect(tree: Decision, tolerance: float = 5e-4) -> list[Verdict]:
+    """The paper's rule, leaf by leaf: factors above 1 where dropout and adaptation agree, below 1 where not.
+
+    A network trained with dropout has met the errors of skipped levels and makes up for them, so adaptation
+    suits it; one trained without has only met all levels, so running all suits it.
+
+    Args:
+        tree: from `decision_tree`.
+        tolerance: factors this close to 1 decide nothing.
+    """
+    verdicts = []
+    for kernel in tree.children:
+        for dropout in kernel.children:
+            for leaf in dropout.children:
+                combination = Combination(str(kernel.choice), bool(dropout.choice), bool(leaf.choice))
+                above = combination.dropout == combination.adapt
+                holds = None if abs(leaf.factor - 1) <= tolerance else (leaf.factor > 1) == above
+                verdicts.append(Verdict(combination, leaf.factor, above, holds))
+    return verdicts
+
+
+def discrepancy_grows(tree: Decision, dropout: bool) -> bool:
+    """Whether adaptation matters the more, the poorer the kernel, for networks trained with or without dropout."""
+    gaps = [
+        abs(leaf.factor - 1)
+        for kernel in tree.children
+        for node in kernel.children
+        for leaf in node.children
+        if node.choice == dropout and leaf.choice is True
+    ]
+    return gaps == sorted(gaps)

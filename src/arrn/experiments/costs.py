@@ -1,0 +1,111 @@
+"""What a network costs at each resolution, with and without adaptation, and what adaptation changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from arrn.experiments.precision import true_float32
+from arrn.models.entry import entry_grid
+from arrn.nn import ARRN, adaptation_discrepancy, count_parameters, multiply_adds
+from arrn.provenance import provenance
+from arrn.signal.resample import resample
+from arrn.timing import time_call
+
+__all__ = ["count_parameter_range", "list_multiply_adds", "measure_discrepancies", "measure_inference"]
+
+
+def count_parameter_range(model: nn.Module) -> dict[str, int]:
+    """How many parameters the lowest resolution needs, and how many there are."""
+    total = count_parameters(model)
+    base = count_parameters(model.at_resolution(model.grids[-1])) if isinstance(model, ARRN) else total
+    return {"base": base, "total": total}
+
+
+def list_multiply_adds(model: nn.Module, resolutions: Sequence[int]) -> list[dict[str, Any]]:
+    """The multiply-adds of one image at each resolution, resampling to the network's grid included."""
+    return [
+        {"resolution": size, "adapt": adapt, "multiply_adds": multiply_adds(run, (1, 3, size, size))}
+        for size in resolutions
+        for adapt, run in _ways_to_run(model, size)
+    ]
+
+
+@torch.no_grad()
+def measure_discrepancies(model: nn.Module, images: torch.Tensor, resolutions: Sequence[int]) -> list[dict[str, Any]]:
+    """How far the logits of an ARRN are apart with and without adaptation; nothing for other networks.
+
+    Args:
+        model: in evaluation mode.
+        images: normalised, on the model's device, shape (batch, channels, height, width).
+        resolutions: to which they are lowered by the perfect kernel.
+    """
+    if not isinstance(model, ARRN):
+        return []
+    with true_float32():
+        return [
+            {"resolution": size, "discrepancy": adaptation_discrepancy(model, resample(images, size))}
+            for size in resolutions
+        ]
+
+
+@torch.no_grad()
+def measure_inference(
+    model: nn.Module, resolutions: Sequence[int], samples: int, batch_size: int, repeats: int
+) -> list[dict[str, Any]]:
+    """Seconds for `samples` images at each resolution: the median of several times, and its quartiles.
+
+    Neither reading nor lowering images is part of it, as in the paper; taking them to the network's grid is. Time
+    does not depend on what is in the images, nor on the weights, so the images are noise.
+
+    Args:
+        model: on its device; set to evaluation mode.
+        resolutions: to measure at.
+        samples: as many as a whole test set has.
+        batch_size: images at once; the last batch holds what is left.
+        repeats: how often each is measured.
+    """
+    device = next(model.parameters()).device
+    where = provenance()  # the weights may have been trained elsewhere
+    hardware = where["gpu"] if device.type == "cuda" else where["processor"]
+    model.eval()
+    found = []
+    with true_float32():
+        for size in resolutions:
+            images = torch.randn(min(batch_size, samples), 3, size, size, device=device)
+            images = images.contiguous(memory_format=torch.channels_last)
+            for adapt, run in _ways_to_run(model, size):
+                time = time_call(partial(_run_over, run, images, samples), repeats, warmup=1)
+                seconds = {"seconds": time.median, "lower": time.lower, "upper": time.upper}
+                how = {"batch_size": batch_size, "precision": "float32", "device": hardware}
+                found.append({"resolution": size, "adapt": adapt, **seconds, "samples": samples, **how})
+    return found
+
+
+def _run_over(run: nn.Module, images: torch.Tensor, samples: int) -> None:
+    for first in range(0, samples, len(images)):
+        run(images[: min(len(images), samples - first)])
+
+
+def _ways_to_run(model: nn.Module, size: int) -> list[tuple[bool | None, nn.Module]]:
+    """An ARRN with and without adaptation, any other network as it is; `adapt` and what to call."""
+    if not isinstance(model, ARRN):
+        return [(None, model)]
+    adapted = model.at_resolution(size).eval()
+    # Where no level is skipped, both ways are the same module.
+    full = adapted if entry_grid(model, (size, size)) == model.grids[0] else _EveryLevel(model)
+    return [(True, adapted), (False, full)]
+
+
+class _EveryLevel(nn.Module):
+    def __init__(self, model: ARRN) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(x, adapt=False)
+        return logits

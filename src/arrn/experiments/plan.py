@@ -1,0 +1,114 @@
+"""The paper's experiments, and the rivals it left out, as a list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from arrn.errors import unknown_name
+from arrn.experiments.results import EXPERIMENTS
+from arrn.experiments.sets import experiment_set
+from arrn.models import model_options
+from arrn.models.baselines import BASELINES
+from arrn.models.transplanting import TRANSPLANTS
+
+__all__ = ["PlannedRun", "choose", "plan"]
+
+# The order in which they are worth running: the first three tell most about the paper's claim.
+_FIRST_BASELINES = ("resnet18", "mobilenet_v3_large", "efficientnet_v2_s")
+_TIMED = ("robustness", "efficiency")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of the experiments; those that need the same network share it.
+
+    Attributes:
+        name: its own among the runs on a data set.
+        experiments: those of `EXPERIMENTS` that use it.
+        model: a name, as `arrn.create_model` takes it.
+        options: of the model.
+        recipe: what differs from the data set's recipe.
+    """
+
+    name: str
+    experiments: tuple[str, ...]
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
+def plan(dataset: str) -> list[PlannedRun]:
+    """Every run on a data set, in the order in which they are worth running.
+
+    >>> [run.name for run in plan("cifar10")][:3]
+    ['arrn_cifar10', 'arrn_cifar10-no-dropout', 'resnet18']
+    """
+    chosen = experiment_set(dataset)
+    design, p = chosen.design, model_options(chosen.design)["dropout"]
+    others = [name for name in BASELINES if name not in _FIRST_BASELINES]
+    return [
+        *_adaptive(design, "perfect", (*_TIMED, "ablation")),
+        *(_baseline(name) for name in _FIRST_BASELINES),
+        *_rivals(chosen.size),
+        *_adaptive(design, "fair", ("ablation",)),
+        *_adaptive(design, "poor", ("ablation",)),
+        *(_baseline(name) for name in others),
+        *(PlannedRun(f"arrn_{name}", ("generalization",), f"arrn_{name}", {"dropout": p}) for name in TRANSPLANTS),
+    ]
+
+
+def _adaptive(design: str, kernel: str, experiments: tuple[str, ...]) -> list[PlannedRun]:
+    """The design with its own Laplacian dropout, and without."""
+    name = design if kernel == "perfect" else f"{design}-{kernel}"
+    return [
+        PlannedRun(name, experiments, design, {"kernel": kernel}),
+        PlannedRun(f"{name}-no-dropout", experiments, design, {"kernel": kernel, "dropout": 0.0}),
+    ]
+
+
+def _baseline(name: str) -> PlannedRun:
+    experiments = (*_TIMED, "generalization") if name in TRANSPLANTS else _TIMED
+    return PlannedRun(name, experiments, name)
+
+
+def _rivals(size: int) -> list[PlannedRun]:
+    """What the paper did not compare with; all see the images at the same lower resolutions, if at any."""
+    lower = [size * n // 8 for n in (8, 6, 4, 3, 2)]
+    stem = "resnet18_small_stem"
+    rivals = ("rivals",)
+    # A specialist is trained, and native, at the images' own size, on images brought down to its resolution and up
+    # again: the network of its rivals, at the cost of theirs. Natively at 8x8 its last stage would be one pixel.
+    specialists = [
+        PlannedRun(f"specialist-{part}", rivals, stem, recipe={"resolutions": [part]})
+        for part in (size // 4, size // 2)
+    ]
+    return [
+        PlannedRun(stem, rivals, stem),
+        PlannedRun(f"{stem}-random-resolution", rivals, stem, recipe={"resolutions": lower}),
+        PlannedRun("resnet18_switchable", rivals, "resnet18_switchable", {"sizes": lower}),
+        PlannedRun("fourier_operator", rivals, "fourier_operator"),
+        *specialists,
+    ]
+
+
+def choose(runs: Sequence[PlannedRun], experiment: str, only: Sequence[str] = ()) -> list[PlannedRun]:
+    """The runs of one experiment, or of "all"; of those, the named ones.
+
+    Args:
+        runs: to choose from.
+        experiment: one of `EXPERIMENTS`, or "all".
+        only: names, or patterns such as "specialist-*"; none is every run.
+
+    Raises:
+        ArrnError: for an experiment or a name that there is not.
+    """
+    if experiment not in (*EXPERIMENTS, "all"):
+        raise unknown_name("experiment", experiment, (*EXPERIMENTS, "all"))
+    found = [run for run in runs if experiment in (*run.experiments, "all")]
+    for pattern in only:
+        if not any(fnmatchcase(run.name, pattern) for run in found):
+            raise unknown_name(f"run of {experiment}:", pattern, (run.name for run in found))
+    return [run for run in found if not only or any(fnmatchcase(run.name, pattern) for pattern in only)]

@@ -1,0 +1,68 @@
+"""The data sets of the experiments: the design that suits each, its size, its recipe, where it is evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from arrn.errors import unknown_name
+from arrn.evaluation import default_resolutions
+from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe
+
+__all__ = ["SETS", "ExperimentSet", "experiment_set", "resolutions_for", "usual_set"]
+
+
+@dataclass(frozen=True)
+class ExperimentSet:
+    """A data set of the experiments.
+
+    Attributes:
+        design: the ARRN that was designed for it.
+        size: of its images.
+        recipe: the paper's.
+    """
+
+    design: str
+    size: int
+    recipe: Recipe
+
+
+SETS = {
+    "sample": ExperimentSet("arrn_small", 32, RECIPES["sample"]),
+    "cifar10": ExperimentSet("arrn_cifar10", 32, RECIPES["cifar10"]),
+    "cifar100": ExperimentSet("arrn_cifar100", 32, RECIPES["cifar100"]),
+    "tinyimagenet": ExperimentSet("arrn_tinyimagenet", 64, RECIPES["tinyimagenet"]),
+    "stl10": ExperimentSet("arrn_stl10", 96, RECIPES["stl10"]),
+    # Of STL10's size and number of classes, for where STL10 is not at hand; not one of the paper's.
+    "imagenette96": ExperimentSet("arrn_stl10", 96, PAPER_LARGER_IMAGES),
+}
+
+_BY_SIZE = {96: (96, 80, 64, 48, 32, 24, 16, 12)}
+
+
+def experiment_set(name: str) -> ExperimentSet:
+    """The data set of that name.
+
+    Raises:
+        ArrnError: for a name that the experiments do not know.
+    """
+    if name not in SETS:
+        raise unknown_name("data set of the experiments", name, SETS)
+    return SETS[name]
+
+
+def usual_set(name: str) -> ExperimentSet:
+    """What to start from on any data set: the paper's on its own, what is small and quick on others.
+
+    >>> usual_set("cifar10").design, usual_set("/home/me/pictures").design
+    ('arrn_cifar10', 'arrn_small')
+    """
+    return SETS.get(name, ExperimentSet("arrn_small", 32, PAPER_CIFAR))
+
+
+def resolutions_for(size: int) -> tuple[int, ...]:
+    """Where networks for images of `size` are evaluated, highest first.
+
+    >>> resolutions_for(32)
+    (32, 28, 24, 20, 16, 12, 8, 6, 4)
+    """
+    return _BY_SIZE.get(size, default_resolutions(None, size))

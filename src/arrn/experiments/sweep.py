@@ -1,0 +1,134 @@
+"""A search over designs: every combination of some ladders, features and the like, judged on held-out images."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from arrn.documents import write_document
+from arrn.errors import ArrnError
+from arrn.experiments.results import Result
+
+__all__ = ["Axes", "Standing", "design_name", "find_front", "permute", "rank", "write_standings"]
+
+FORMAT, FORMAT_VERSION = "arrn-sweep", 1
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a search goes over: one value for each choice.
+
+    Attributes:
+        sizes: ladders.
+        features, expansion, depth: a list for each choice, of one value for each size, the base's last. It is fitted
+            to ladders of other lengths between its last but one and its last: 1,1,2 is 1,1,1,2 on four sizes and
+            1,2 on two. One value is for every size.
+        p: Laplacian dropout's.
+        block: "inverted" or "zero_preserving".
+    """
+
+    sizes: Sequence[Sequence[int]]
+    features: Sequence[Sequence[int]]
+    expansion: Sequence[Sequence[float]]
+    depth: Sequence[Sequence[int]]
+    p: Sequence[float]
+    block: Sequence[str] = ("inverted",)
+
+
+def permute(axes: Axes) -> list[dict[str, Any]]:
+    """The options of the generic model for every combination, each once.
+
+    >>> axes = Axes([[8, 4], [8, 6, 4]], [[4, 8]], [[2]], [[1, 2]], [0.4, 0.6])
+    >>> [(options["sizes"], options["depth"], options["dropout"]) for options in permute(axes)][1:3]
+    [([8, 4], [1, 2], 0.6), ([8, 6, 4], [1, 1, 2], 0.4)]
+    """
+    found: dict[str, dict[str, Any]] = {}
+    choices = itertools.product(axes.sizes, axes.features, axes.expansion, axes.depth, axes.p, axes.block)
+    for sizes, features, expansion, depth, p, block in choices:
+        lists = {"features": features, "expansion": expansion, "depth": depth}
+        options: dict[str, Any] = {"sizes": list(sizes)}
+        options |= {name: _fit(values, len(sizes)) for name, values in lists.items()}
+        options |= {"dropout": p, "block": block}
+        found.setdefault(design_name(options), options)
+    return list(found.values())
+
+
+def _fit(values: Sequence[float], count: int) -> list[float]:
+    """A list of `count` values from one of another length: its first ones and its last."""
+    first, last = list(values[:-1]), values[-1]
+    first += [first[-1] if first else last] * (count - len(values))
+    return [*first[: count - 1], last]
+
+
+def design_name(options: Mapping[str, Any]) -> str:
+    """A name that tells the options, and is good for a file.
+
+    >>> design_name({"sizes": [8, 4], "features": [4, 8], "expansion": [2, 2.5], "depth": [1, 2],
+    ...              "dropout": 0.4, "block": "inverted"})
+    '8-4_f4-8_e2-2.5_d1-2_p0.4_inverted'
+    """
+    letters = {"sizes": "", "features": "f", "expansion": "e", "depth": "d"}
+    lists = [letter + "-".join(f"{value:g}" for value in options[name]) for name, letter in letters.items()]
+    return "_".join([*lists, f"p{options['dropout']:g}", options["block"]])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a design did.
+
+    Attributes:
+        name: of the design.
+        options: of the generic model.
+        mean_accuracy: over all resolutions, with adaptation.
+        multiply_adds: of one image at the highest resolution.
+        parameters: in all.
+        accuracies: at each resolution.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    mean_accuracy: float
+    multiply_adds: int
+    parameters: int
+    accuracies: Mapping[int, float]
+
+
+def rank(results: Sequence[Result]) -> list[Standing]:
+    """The designs, best mean accuracy first; results of several seeds are averaged."""
+    by_name: dict[str, list[Result]] = {}
+    for result in results:
+        by_name.setdefault(result.name, []).append(result)
+    standings = [_standing(name, seeds) for name, seeds in by_name.items()]
+    return sorted(standings, key=lambda standing: (-standing.mean_accuracy, standing.multiply_adds))
+
+
+def _standing(name: str, seeds: Sequence[Result]) -> Standing:
+    lines = [result.accuracies() for result in seeds]
+    accuracies = {size: fmean(line[size] for line in lines) for size in lines[0]}
+    top = max(seeds[0].multiply_adds, key=lambda entry: (int(entry["resolution"]), bool(entry["adapt"])))
+    cost, parameters = top["multiply_adds"], seeds[0].parameters["total"]
+    return Standing(name, seeds[0].model["options"], fmean(accuracies.values()), cost, parameters, accuracies)
+
+
+def find_front(standings: Sequence[Standing]) -> list[Standing]:
+    """Those that no other one beats at no more multiply-adds, cheapest first."""
+    front: list[Standing] = []
+    for standing in sorted(standings, key=lambda each: (each.multiply_adds, -each.mean_accuracy)):
+        if not front or standing.mean_accuracy > front[-1].mean_accuracy:
+            front.append(standing)
+    return front
+
+
+def write_standings(path: Path, standings: Sequence[Standing], facts: Mapping[str, Any]) -> None:
+    """Writes the table as JSON, best first."""
+    front = {standing.name for standing in find_front(standings)}
+    rows = [vars(standing) | {"on_front": standing.name in front} for standing in standings]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_document(path, FORMAT, FORMAT_VERSION, {**facts, "designs": rows})
+    except OSError as error:
+        raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,74 @@
+"""Every figure by name, and drawing those that there is something for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from arrn.errors import unknown_name
+from arrn.experiments import Result
+from arrn.figures.ablating import ablation, tree
+from arrn.figures.comparing import generalization, robustness
+from arrn.figures.costing import efficiency
+from arrn.figures.drawing import Drawing
+from arrn.figures.picturing import picture_bandwidth, picture_features, picture_pyramid
+from arrn.figures.runs import Run, group_runs
+from arrn.figures.subject import Subject
+
+__all__ = ["FIGURES", "choose_figures", "draw_figures"]
+
+_FROM_RESULTS: dict[str, tuple[str, Callable[[str, Sequence[Run]], Drawing]]] = {
+    "robustness": ("robustness", robustness),
+    "efficiency": ("efficiency", efficiency),
+    "generalization": ("generalization", generalization),
+    "ablation": ("ablation", ablation),
+    "tree": ("ablation", tree),
+}
+_PICTURES: dict[str, Callable[[Subject], Drawing]] = {
+    "pyramid": picture_pyramid,
+    "features": picture_features,
+    "bandwidth": picture_bandwidth,
+}
+FIGURES = (*_FROM_RESULTS, *_PICTURES)
+"""The names of all figures."""
+
+
+def choose_figures(names: Iterable[str]) -> list[str]:
+    """The figures of these names, each once; of no names, all.
+
+    >>> choose_figures(["tree", "pyramid", "tree"])
+    ['tree', 'pyramid']
+
+    Raises:
+        ArrnError: for a name that is none of `FIGURES`.
+    """
+    chosen = list(dict.fromkeys(names))
+    for name in chosen:
+        if name not in FIGURES:
+            raise unknown_name("figure", name, FIGURES)
+    return chosen or list(FIGURES)
+
+
+def draw_figures(
+    names: Sequence[str], results: Sequence[Result], open_subject: Callable[[], Subject]
+) -> Iterator[Drawing]:
+    """Draws one figure after the other: from results one for each data set, the pictures once.
+
+    Args:
+        names: of `FIGURES`.
+        results: of finished runs; none is allowed.
+        open_subject: gives the image and the network of pictures; called if there is one to draw.
+    """
+    datasets = group_runs(results)
+    for name in names:
+        if name not in _FROM_RESULTS:
+            continue
+        experiment, draw = _FROM_RESULTS[name]
+        if not datasets:
+            yield Drawing(name, None, (f"results of `arrn reproduce {experiment}`",))
+        for dataset, runs in datasets.items():
+            yield draw(dataset, runs)
+    pictures = [name for name in names if name in _PICTURES]
+    if pictures:
+        subject = open_subject()
+        for name in pictures:
+            yield _PICTURES[name](subject)

@@ -1,0 +1,94 @@
+"""Results as figures see them: the seeds of a run together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from arrn.errors import ArrnError
+from arrn.experiments import Result
+from arrn.experiments.plan import plan
+from arrn.experiments.sets import SETS
+from arrn.plots import Point
+
+__all__ = ["Run", "describe", "group_runs", "missing_runs"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the plan on one data set, with all of its seeds, lowest first."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the run in the plan."""
+        return self.first.name
+
+    @property
+    def first(self) -> Result:
+        """The result of the lowest seed; it tells what all seeds have in common."""
+        return self.results[0]
+
+    def in_any(self, *experiments: str) -> bool:
+        """Whether it belongs to any of the experiments."""
+        return any(name in result.experiments for name in experiments for result in self.results)
+
+    def points(self, adapt: bool = True) -> tuple[Point, ...]:
+        """Accuracy at the resolutions that all seeds have, lowest first.
+
+        The interval of one seed is its Wilson interval; of several, whose mean is taken, their range.
+        """
+        if len(self.results) == 1:
+            return tuple(Point(p["resolution"], p["accuracy"], *p["interval"]) for p in self.first.points(adapt))
+        seeds = [result.accuracies(adapt) for result in self.results]
+        found = []
+        for size in seeds[0]:
+            if all(size in seed for seed in seeds):
+                values = [seed[size] for seed in seeds]
+                found.append(Point(size, fmean(values), min(values), max(values)))
+        return tuple(found)
+
+
+def group_runs(results: Iterable[Result]) -> dict[str, list[Run]]:
+    """The runs of each data set, by name.
+
+    Raises:
+        ArrnError: for seeds of a run that differ in more than the seed, whose mean would mean nothing.
+    """
+    found: dict[tuple[str, str], list[Result]] = {}
+    for result in sorted(results, key=lambda result: (result.dataset, result.name, result.seed)):
+        found.setdefault((result.dataset, result.name), []).append(result)
+    datasets: dict[str, list[Run]] = {}
+    for (dataset, name), seeds in found.items():
+        for result in seeds[1:]:
+            if (result.recipe, result.model) != (seeds[0].recipe, seeds[0].model):
+                raise ArrnError(
+                    f"{name} on {dataset}: seeds {seeds[0].seed} and {result.seed} differ in model or recipe "
+                    f"({seeds[0].epochs} and {result.epochs} epochs); keep results of one kind in a folder"
+                )
+        datasets.setdefault(dataset, []).append(Run(tuple(seeds)))
+    return datasets
+
+
+def describe(runs: Sequence[Run], bands: bool = True) -> str:
+    """What the runs have in common, for a title: data set, split, epochs, seeds, and what bands around lines mean."""
+    dataset, split = runs[0].first.dataset, runs[0].first.split
+    epochs = {run.first.epochs for run in runs}
+    seeds = {len(run.results) for run in runs}
+    trained = f"trained for {_span(epochs)} {'epoch' if epochs == {1} else 'epochs'}"
+    how_many, around = ("one seed", "95% intervals") if seeds == {1} else (f"{_span(seeds)} seeds", "the seeds' range")
+    return f"{dataset}, {split} split; {trained}, {how_many} each" + (f" (bands: {around})" if bands else "")
+
+
+def _span(numbers: set[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def missing_runs(dataset: str, runs: Iterable[Run], *experiments: str) -> tuple[str, ...]:
+    """The names of planned runs that have no result yet; none for a data set without a plan."""
+    there = {run.name for run in runs}
+    planned = plan(dataset) if dataset in SETS else []
+    return tuple(run.name for run in planned if run.name not in there and set(experiments) & set(run.experiments))

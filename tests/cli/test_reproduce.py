@@ -1,0 +1,113 @@
+"""`arrn reproduce`: the real program on a few images."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from arrn.experiments import read_results
+from commands import QUIET, Command, program
+
+
+def places(root: Path) -> list[object]:
+    return ["--out", root / "runs", "--results", root / "results", "--device", "cpu"]
+
+
+def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Path, arrn_command: Command) -> None:
+    """One process after another is what takes long here, so one test looks at all of it."""
+    common = ["--dataset", "sample", "--data", easy, "--epochs", 1, *places(tmp_path)]
+    only = ["--only", "arrn_small", "--only", "mobilenet_v3_small"]
+    broken = tmp_path / "runs" / "sample" / "mobilenet_v3_small-seed0"
+    broken.mkdir(parents=True)
+    (broken / "stranger").touch()  # what is there and is no run's is left alone
+    done = program("reproduce", "efficiency", *common, *only, "--jobs", 2, code=1)
+    assert done.stderr == ("arrn: 1 of 2 runs failed: mobilenet_v3_small-seed0; the same command tries them again\n")
+    assert "2 to train and evaluate, 2 at once" in done.stdout
+    assert "arrn_small-seed0: finished  epoch 1/1  accuracy" in done.stdout
+    assert f"mobilenet_v3_small-seed0 failed; the end of {broken}.txt:" in done.stdout
+    assert f"    arrn: {broken} holds no run (run.json is missing) but other files, such as 'stranger'" in done.stdout
+    assert "1 to time, 1 at once\narrn_small-seed0: timing" in done.stdout
+    (result,) = read_results(tmp_path / "results")
+    assert result.experiments == ("robustness", "efficiency", "ablation")
+    assert len(result.timings) == 2 * 8
+    assert result.command == "arrn reproduce robustness --dataset sample --only arrn_small --seeds 1 --epochs 1"
+    # From here on there is nothing to run, so this process can do it.
+    said = arrn_command("reproduce", "efficiency", *common, "--only", "arrn_small").out
+    assert said.splitlines() == ["arrn_small-seed0: finished before, skipped", f"results: {tmp_path}/results/sample"]
+    table = arrn_command("reproduce", "robustness", *common, *only, "--list").out
+    assert [line.split("│")[-2].strip() for line in table.splitlines() if "│" in line] == ["finished", "to do"]
+    refused = arrn_command("reproduce", "robustness", *common[:-8], "--epochs", 2, *places(tmp_path), code=2)
+    assert "epochs was 1 and is now 2" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["robust", "--dataset", "sample"], "unknown experiment 'robust'; did you mean 'robustness'?"),
+        (["all", "--dataset", "cifar"], "unknown data set of the experiments 'cifar'; did you mean 'cifar10'?"),
+        (["all", "--dataset", "sample", "--only", "resnet"], "unknown run of all: 'resnet'"),
+        (["all", "--dataset", "sample", "--epochs", "0"], "epochs must be a whole number of at least 1, got 0"),
+        (["all", "--dataset", "sample", "--device", "abacus"], "unknown device 'abacus'"),
+        (["all", "--dataset", "stl10"], "unknown data set 'stl10'"),
+    ],
+)
+def test_what_cannot_be_right_is_told_before_anything_runs(
+    arrn_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in arrn_command("reproduce", *arguments, code=2).err
+    assert not list(tmp_path.iterdir())
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent on Linux only")
+def test_stopped_or_killed_it_leaves_checkpoints_and_no_processes(
+    easy: Path, tmp_path: Path, arrn_command: Command
+) -> None:
+    arguments = ["reproduce", "robustness", "--dataset", "sample", "--data", easy, "--epochs", 100000]
+    arguments += ["--only", "arrn_small", *places(tmp_path)]
+    run = tmp_path / "runs" / "sample" / "arrn_small-seed0"
+    output = run.with_name("arrn_small-seed0.txt")
+
+    @contextmanager
+    def begun(epochs: int) -> Iterator[subprocess.Popen[str]]:
+        """The program, once its run has told of so many epochs."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "arrn", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env=os.environ | QUIET,
+        )
+        try:
+            wait_for(lambda: output.exists() and output.read_text().count("epoch ") >= epochs)
+            yield process
+        finally:
+            process.kill()  # its run ends with it
+            process.communicate()
+
+    with begun(3) as process:
+        process.send_signal(signal.SIGTERM)
+        said, error = process.communicate(timeout=60)
+        assert (process.returncode, error) == (1, "arrn: interrupted\n")
+    assert said.splitlines()[-2].startswith("arrn_small-seed0: stopped  epoch ")
+    assert said.splitlines()[-1] == "stopped, with checkpoints: the same command goes on"
+    assert "stopped by SIGTERM" in output.read_text()
+    assert list((run / "checkpoints").iterdir())
+    assert "interrupted" in arrn_command(*arguments, "--list").out
+    with begun(output.read_text().count("epoch ") + 3):
+        pass
+    assert "going on from checkpoint-" in output.read_text()
+    wait_for(lambda: output.read_text().count("stopped by SIGTERM") == 2)

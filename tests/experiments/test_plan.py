@@ -1,0 +1,81 @@
+"""The experiments as data: every run has its own name, and can be built."""
+
+import pytest
+
+from arrn.errors import ArrnError
+from arrn.experiments.plan import choose, plan
+from arrn.experiments.sets import SETS, experiment_set, resolutions_for
+from arrn.models import DESIGNS, model_options
+
+
+@pytest.mark.parametrize("dataset", SETS)
+def test_names_are_unique_and_options_are_those_of_the_model_and_the_recipe(dataset: str) -> None:
+    runs = plan(dataset)
+    assert len({run.name for run in runs}) == len(runs)
+    for run in runs:
+        assert set(run.options) <= set(model_options(run.model)), run.name
+        experiment_set(dataset).recipe.with_options(run.recipe)
+    assert SETS[dataset].size == DESIGNS[SETS[dataset].design].sizes[0]
+
+
+def test_each_experiment_has_the_papers_networks() -> None:
+    runs = plan("cifar10")
+    robust = [run.name for run in choose(runs, "robustness")]
+    assert robust[:5] == [
+        "arrn_cifar10",
+        "arrn_cifar10-no-dropout",
+        "resnet18",
+        "mobilenet_v3_large",
+        "efficientnet_v2_s",
+    ]
+    assert len(robust) == 12
+    assert [run.name for run in choose(runs, "efficiency")] == robust
+    general = [run.name for run in choose(runs, "generalization")]
+    assert len(general) == 14
+    assert all(f"arrn_{name}" in general for name in general if not name.startswith("arrn_"))
+    ablated = choose(runs, "ablation")
+    assert {(run.options["kernel"], run.options.get("dropout")) for run in ablated} == {
+        (kernel, p) for kernel in ("perfect", "fair", "poor") for p in (None, 0.0)
+    }
+    assert len(choose(runs, "all")) == len(runs) == 12 + 6 + 4 + 7
+
+
+def test_the_rivals_learn_at_lower_resolutions() -> None:
+    rivals = {run.name: run for run in choose(plan("cifar10"), "rivals")}
+    assert rivals["specialist-8"].recipe == {"resolutions": [8]}
+    assert rivals["specialist-16"].recipe == {"resolutions": [16]}
+    assert rivals["resnet18_small_stem-random-resolution"].recipe == {"resolutions": [32, 24, 16, 12, 8]}
+    assert rivals["resnet18_switchable"].options == {"sizes": [32, 24, 16, 12, 8]}
+    assert "specialist-24" in {run.name for run in plan("stl10")}
+
+
+def test_transplants_are_trained_with_the_dropout_of_the_data_sets_design() -> None:
+    (run,) = choose(plan("cifar10"), "generalization", ["arrn_resnet18"])
+    assert run.options == {"dropout": DESIGNS["arrn_cifar10"].dropout}
+
+
+def test_runs_are_chosen_by_name_or_pattern() -> None:
+    runs = plan("sample")
+    assert [run.name for run in choose(runs, "all", ["specialist-*", "resnet18"])] == [
+        "resnet18",
+        "specialist-8",
+        "specialist-16",
+    ]
+    with pytest.raises(ArrnError, match="unknown run of rivals: 'resnet18_switchabel'; did you mean"):
+        choose(runs, "rivals", ["resnet18_switchabel"])
+    with pytest.raises(ArrnError, match="unknown experiment 'robust'; did you mean 'robustness'"):
+        choose(runs, "robust")
+    with pytest.raises(ArrnError, match="unknown data set of the experiments 'cifar'"):
+        plan("cifar")
+
+
+@pytest.mark.parametrize(
+    ("size", "resolutions"),
+    [
+        (32, (32, 28, 24, 20, 16, 12, 8, 6, 4)),
+        (64, (64, 56, 48, 40, 32, 24, 16, 12, 8)),
+        (96, (96, 80, 64, 48, 32, 24, 16, 12)),
+    ],
+)
+def test_each_size_has_its_resolutions(size: int, resolutions: tuple[int, ...]) -> None:
+    assert resolutions_for(size) == resolutions
