@@ -1,0 +1,98 @@
+"""Evaluation at each resolution, with and without adaptation, beside baselines that are treated alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from arrn.benchmarks.ceilings import Ceilings, dtype_name
+from arrn.benchmarks.cores import Core, ReadyCore, arrn_cores, baseline_core, plain_cores
+from arrn.benchmarks.falling import note_falls
+from arrn.benchmarks.measurement import Fact, Measurement
+from arrn.benchmarks.measuring import Attempt, measure
+from arrn.benchmarks.networks import build_baseline, class_count, input_shape, random_signal
+from arrn.benchmarks.settings import BenchmarkSettings
+from arrn.benchmarks.ways import INFERENCE_WAYS
+from arrn.benchmarks.work import count_inference
+from arrn.evaluation import default_resolutions
+from arrn.models.fixed import FixedResolution
+from arrn.nn.arrn import ARRN
+from arrn.signal.grid import format_grid
+
+__all__ = ["TEST_IMAGES", "benchmark_inference"]
+
+TEST_IMAGES = 10_000
+"""The size of CIFAR-10's test set, for which times are also given."""
+
+_BATCHES = {"cuda": (1000, 1), "cpu": (32, 1)}
+
+
+def benchmark_inference(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
+    """Times every way at every resolution; what belongs to one core is done together, so that it is compiled once."""
+    model = settings.build().eval()
+    shape = input_shape(model, 1)
+    sizes = settings.resolutions or _resolutions(model, max(shape[2:]), settings.quick)
+    rivals = [name for name in dict.fromkeys(settings.baselines) if name != settings.model]
+    built = {name: build_baseline(name, shape[2:], class_count(model), shape[1]) for name in rivals}
+    found: list[Measurement] = []
+    for batch in settings.batches_or(_BATCHES.get(settings.device.type, _BATCHES["cpu"])):
+        for name, network in {settings.model: model, **built}.items():
+            for core in _cores(name, network.eval(), sizes):
+                found += _measure_core(core, batch, settings, ceilings)
+                torch.compiler.reset()  # a core has its own compiled code; past eight of them torch gives up
+    return note_falls(found)
+
+
+def _resolutions(model: torch.nn.Module, top: int, quick: bool) -> tuple[int, ...]:
+    if quick and isinstance(model, ARRN):
+        return tuple(dict.fromkeys(max(grid) for grid in model.grids))
+    return (top,) if quick else default_resolutions(model, top)
+
+
+def _cores(name: str, network: torch.nn.Module, sizes: Sequence[int]) -> list[Core]:
+    if isinstance(network, ARRN):
+        return arrn_cores(name, network, sizes)
+    if isinstance(network, FixedResolution):
+        return [baseline_core(name, network, sizes)]
+    return plain_cores(name, network, sizes)
+
+
+def _measure_core(core: Core, batch: int, settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
+    device, dtype = settings.device, settings.dtype
+    ready = ReadyCore(core, device, dtype)
+    ways = [way for way in INFERENCE_WAYS if not way.missing(device, settings.compiled)]
+    found: list[Measurement] = []
+    for case in core.cases:
+        shape = (batch, core.in_channels, *case.grid)
+        count = settings.inputs_beyond_the_cache(math.prod(shape) * dtype.itemsize)
+        inputs = [random_signal(shape, device, dtype) for _ in range(count)]
+        work = count_inference(core.fused(case), shape, dtype)
+        attempts = [Attempt(w.name, partial(ready.prepare, w, case, inputs), work, kernels=w.fused) for w in ways]
+        how = {None: "", True: ", adapted", False: ", all levels"}[case.adapt]
+        name = f"{core.name} at {format_grid(case.grid)}{how}, batch {batch}"
+        facts: dict[str, Fact] = {
+            "model": core.name,
+            "resolution": max(case.grid),
+            "adapt": case.adapt,
+            "batch": batch,
+            "dtype": dtype_name(dtype),
+            "folded": core.folded,
+            "multiply_adds": work.multiply_adds // batch,
+        }
+        measured = measure("inference", name, attempts, settings, ceilings, facts)
+        found += [_per_image(each, batch) for each in measured]
+    return found
+
+
+def _per_image(measured: Measurement, batch: int) -> Measurement:
+    if measured.time is None:
+        return measured
+    seconds = measured.time.median / batch
+    work = measured.facts["multiply_adds"]
+    assert isinstance(work, int)
+    return measured.noting(
+        seconds_per_image=seconds, test_set_seconds=seconds * TEST_IMAGES, seconds_per_multiply_add=seconds / work
+    )
