@@ -9,7 +9,7 @@ from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.report import BenchmarkReport
 from arrn.timing import Timing
 
-__all__ = ["Change", "Comparison", "compare"]
+__all__ = ["Change", "Comparison", "compare", "describe_missing"]
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Comparison:
 
     Attributes:
         changes: what both measured, in the order of the second.
-        gone: keys that only the first has a time for.
-        new: keys that only the second has a time for.
+        gone: what only the first has a time for, in words.
+        new: what only the second has a time for, in words.
         differences: what makes the runs less comparable, in words: hardware, versions, settings.
     """
 
     changes: Sequence[Change]
-    gone: Sequence[tuple[str, str, str]]
-    new: Sequence[tuple[str, str, str]]
+    gone: Sequence[str]
+    new: Sequence[str]
     differences: Sequence[str]
 
 
@@ -53,9 +53,23 @@ def compare(before: BenchmarkReport, after: BenchmarkReport) -> Comparison:
     """Matches the measurements of two runs by subject, case and way; one without a time counts as missing."""
     first, second = _times(before.measurements), _times(after.measurements)
     changes = [Change(key, first[key], time) for key, time in second.items() if key in first]
-    gone = [key for key in first if key not in second]
-    new = [key for key in second if key not in first]
+    gone = describe_missing([key for key in first if key not in second], list(second))
+    new = describe_missing([key for key in second if key not in first], list(first))
     return Comparison(changes, gone, new, _differences(before, after))
+
+
+def describe_missing(keys: Sequence[tuple[str, str, str]], other: Sequence[tuple[str, str, str]]) -> list[str]:
+    """The keys that `other` does not have, a line each; a subject that it has nothing of is one line.
+
+    >>> describe_missing([("step", "a", "b"), ("step", "a", "c"), ("depthwise", "d", "e")], [("depthwise", "x", "y")])
+    ['step: all 2 measurements', 'depthwise: d, e']
+    """
+    known = {subject for subject, _, _ in other}
+    lines = []
+    for subject in dict.fromkeys(subject for subject, _, _ in keys):
+        group = [f"{subject}: {case}, {way}" for place, case, way in keys if place == subject]
+        lines += group if subject in known else [f"{subject}: all {len(group)} measurements"]
+    return lines
 
 
 def _times(measurements: Sequence[Measurement]) -> dict[tuple[str, str, str], Timing]:

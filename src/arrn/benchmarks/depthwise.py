@@ -14,7 +14,7 @@ from arrn.benchmarks.measurement import Fact, Measurement
 from arrn.benchmarks.measuring import Attempt, measure
 from arrn.benchmarks.networks import input_shape, random_signal
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import REFERENCE, fast_kernels
+from arrn.benchmarks.ways import kernel_ways
 from arrn.benchmarks.work import Work, count_inference
 from arrn.nn.convolution import ReplicateConv2d
 from arrn.signal.grid import format_grid
@@ -96,8 +96,7 @@ def _measure_shape(
 
         return over_all(run, pairs, device)
 
-    ways = [(REFERENCE, False)] + [("fast kernel", True)] * fast_kernels(device)
-    attempts = [Attempt(name, prepare, work, kernels, parts=inputs) for name, kernels in ways]
+    attempts = [Attempt(way, prepare, work, kernels, parts=inputs) for way, kernels in kernel_ways(device)]
     direction = "forward and backward" if backward else "forward"
     case = f"{channels} channels at {format_grid(tuple(grid))}, batch {batch}, {direction}"
     facts: dict[str, Fact] = {"batch": batch, "channels": channels, "resolution": grid[0], "backward": backward}

@@ -13,18 +13,21 @@ def note_falls(measurements: Sequence[Measurement]) -> list[Measurement]:
     """Adds to each time of inference by what factor time and multiply-adds fall from the largest resolution.
 
     `time_falls` and `work_falls` are factors of 1 or more where things fall, `falls_kept` is the one over the
-    other: 1 where all the arithmetic that is saved is saved time.
+    other: 1 where all the arithmetic that is saved is saved time. What belongs to one line comes together, from the
+    largest resolution down.
     """
     tops: dict[tuple[Fact, ...], Measurement] = {}
     for measured in measurements:
         line = _line(measured.facts, measured.way)
         if measured.time is not None and (line not in tops or _resolution(measured) > _resolution(tops[line])):
             tops[line] = measured
-    return [_noted(measured, tops.get(_line(measured.facts, measured.way))) for measured in measurements]
+    noted = [_noted(measured, tops.get(_line(measured.facts, measured.way))) for measured in measurements]
+    lines = list(dict.fromkeys(_line(measured.facts) for measured in noted))
+    return sorted(noted, key=lambda measured: (lines.index(_line(measured.facts)), -_resolution(measured)))
 
 
-def _line(facts: Mapping[str, Fact], way: str) -> tuple[Fact, ...]:
-    return facts["model"], facts["adapt"], facts["batch"], way
+def _line(facts: Mapping[str, Fact], way: str = "") -> tuple[Fact, ...]:
+    return facts["batch"], facts["model"], facts["adapt"], way
 
 
 def _resolution(measured: Measurement) -> int:

@@ -15,7 +15,7 @@ from arrn.benchmarks.measurement import Fact, Measurement
 from arrn.benchmarks.measuring import Attempt, measure
 from arrn.benchmarks.networks import build_baseline, class_count, input_shape, random_signal
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import INFERENCE_WAYS
+from arrn.benchmarks.ways import inference_ways
 from arrn.benchmarks.work import count_inference
 from arrn.evaluation import default_resolutions
 from arrn.models.fixed import FixedResolution
@@ -34,22 +34,21 @@ def benchmark_inference(settings: BenchmarkSettings, ceilings: Ceilings) -> list
     """Times every way at every resolution; what belongs to one core is done together, so that it is compiled once."""
     model = settings.build().eval()
     shape = input_shape(model, 1)
-    sizes = settings.resolutions or _resolutions(model, max(shape[2:]), settings.quick)
-    rivals = [name for name in dict.fromkeys(settings.baselines) if name != settings.model]
+    top = max(shape[2:])
+    ladder = tuple(dict.fromkeys(max(grid) for grid in model.grids)) if isinstance(model, ARRN) else (top,)
+    sizes = settings.resolutions or (ladder if settings.quick else default_resolutions(model, top))
+    # A baseline's time hardly depends on the size of its inputs.
+    fewer = settings.resolutions or sorted({*ladder, min(sizes)}, reverse=True)
+    images = len(shape) == 4  # what the baselines take
+    rivals = [name for name in dict.fromkeys(settings.baselines) if images and name != settings.model]
     built = {name: build_baseline(name, shape[2:], class_count(model), shape[1]) for name in rivals}
     found: list[Measurement] = []
     for batch in settings.batches_or(_BATCHES.get(settings.device.type, _BATCHES["cpu"])):
         for name, network in {settings.model: model, **built}.items():
-            for core in _cores(name, network.eval(), sizes):
+            for core in _cores(name, network.eval(), sizes if network is model else fewer):
                 found += _measure_core(core, batch, settings, ceilings)
                 torch.compiler.reset()  # a core has its own compiled code; past eight of them torch gives up
     return note_falls(found)
-
-
-def _resolutions(model: torch.nn.Module, top: int, quick: bool) -> tuple[int, ...]:
-    if quick and isinstance(model, ARRN):
-        return tuple(dict.fromkeys(max(grid) for grid in model.grids))
-    return (top,) if quick else default_resolutions(model, top)
 
 
 def _cores(name: str, network: torch.nn.Module, sizes: Sequence[int]) -> list[Core]:
@@ -63,7 +62,7 @@ def _cores(name: str, network: torch.nn.Module, sizes: Sequence[int]) -> list[Co
 def _measure_core(core: Core, batch: int, settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
     device, dtype = settings.device, settings.dtype
     ready = ReadyCore(core, device, dtype)
-    ways = [way for way in INFERENCE_WAYS if not way.missing(device, settings.compiled)]
+    ways = inference_ways(device, settings.compiled)
     found: list[Measurement] = []
     for case in core.cases:
         shape = (batch, core.in_channels, *case.grid)

@@ -43,13 +43,14 @@ class _Memory:
     """Peak memory of a CUDA device, above what was in use before."""
 
     device: torch.device
+    wanted: bool
     facts: dict[str, Fact] = field(default_factory=dict)
     _allocated: int = 0
     _held: int = 0
 
     def begin(self) -> None:
-        gc.collect()  # what the way before had
-        if self.device.type == "cuda":
+        if self.wanted:
+            gc.collect()  # what the way before had
             torch.cuda.synchronize(self.device)
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.device)
@@ -58,7 +59,7 @@ class _Memory:
 
     def settle(self) -> None:
         """After the warm-up: what only the choice of algorithms needed is given back."""
-        if self.device.type == "cuda":
+        if self.wanted:
             torch.cuda.synchronize(self.device)
             # A graph's tensors are allocated while it is captured, so this peak is of the warm-up too.
             self.facts["peak_allocated"] = torch.cuda.max_memory_allocated(self.device) - self._allocated
@@ -67,7 +68,7 @@ class _Memory:
 
     def end(self) -> None:
         """What the steady state holds: its own peak, a graph's pool included."""
-        if self.device.type == "cuda":
+        if self.wanted:
             self.facts["peak_held"] = torch.cuda.max_memory_reserved(self.device) - self._held
 
 
@@ -79,6 +80,7 @@ def measure(
     ceilings: Ceilings,
     facts: Mapping[str, Fact],
     dtype: torch.dtype | None = None,
+    memory: bool = False,
 ) -> list[Measurement]:
     """Measures `case` in each way, one after another; a way that fails says why, and the others go on.
 
@@ -90,15 +92,16 @@ def measure(
         ceilings: of the device, for the floors.
         facts: what is known of every way.
         dtype: of the arithmetic, if not the settings' own.
+        memory: whether to measure peak memory too, on a device that counts it.
     """
     dtype = dtype or settings.dtype
     found: list[Measurement] = []
     reference: Timing | None = None
     for attempt in attempts:
         floors = None if attempt.work is None else ceilings.floors(attempt.work, dtype)
-        memory = _Memory(settings.device)
+        watch = _Memory(settings.device, wanted=memory and settings.device.type == "cuda")
         try:
-            time = _time(attempt, settings, memory)
+            time = _time(attempt, settings, watch)
         except (
             Exception
         ) as error:  # compilers, graphs and full memory fail in many ways: the rest is still worth having
@@ -108,7 +111,7 @@ def measure(
         if attempt is attempts[0]:
             reference = time
         faster = None if reference is None else reference.median / time.median
-        found.append(Measurement(subject, case, attempt.way, time, floors, faster, None, {**facts, **memory.facts}))
+        found.append(Measurement(subject, case, attempt.way, time, floors, faster, None, {**facts, **watch.facts}))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from arrn.benchmarks.step import benchmark_step
 from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError, unknown_name
 from arrn.experiments.device import tune_device
+from arrn.models import model_options
 from arrn.provenance import provenance
 
 __all__ = ["SUBJECTS", "BenchmarkReport", "pick_subjects", "read_benchmark", "run_benchmark", "write_benchmark"]
@@ -59,7 +61,10 @@ def pick_subjects(name: str) -> list[str]:
 
 
 def run_benchmark(
-    subjects: Sequence[str], settings: BenchmarkSettings, say: Callable[[str], None] = lambda text: None
+    subjects: Sequence[str],
+    settings: BenchmarkSettings,
+    say: Callable[[str], None] = lambda text: None,
+    show: Callable[[str, BenchmarkReport], None] = lambda subject, report: None,
 ) -> BenchmarkReport:
     """Measures the ceilings of the device, then each subject.
 
@@ -67,15 +72,15 @@ def run_benchmark(
         subjects: names of `SUBJECTS`.
         settings: of all of them.
         say: told what is measured now.
+        show: given each subject when it is done, and the report so far.
     """
     tune_device(settings.device, one_shape=True)
-    settings.build()  # a name or an option that cannot be is said before the first minute has passed
+    # A name or an option that cannot be is said before the first minute has passed.
+    settings.build()
+    for name in settings.baselines:
+        model_options(name)
     say("measuring the ceilings of the device")
     ceilings = measure_ceilings(settings)
-    measurements: list[Measurement] = []
-    for subject in subjects:
-        say(f"measuring {subject}")
-        measurements += SUBJECTS[subject](settings, ceilings)
     described = {
         "model": settings.model,
         "options": dict(settings.options),
@@ -86,7 +91,13 @@ def run_benchmark(
         "compiled": settings.compiled,
         "quick": settings.quick,
     }
-    return BenchmarkReport(measurements, ceilings, described, provenance())
+    report = BenchmarkReport([], ceilings, described, provenance())
+    for subject in subjects:
+        say(f"measuring {subject}")
+        measured = SUBJECTS[subject](settings, ceilings)
+        report = dataclasses.replace(report, measurements=[*report.measurements, *measured])
+        show(subject, report)
+    return report
 
 
 def write_benchmark(report: BenchmarkReport, path: Path) -> None:

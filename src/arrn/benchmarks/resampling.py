@@ -14,7 +14,7 @@ from arrn.benchmarks.measurement import Fact, Measurement
 from arrn.benchmarks.measuring import Attempt, measure
 from arrn.benchmarks.networks import random_signal, to_inference, without_gradients
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import REFERENCE, fast_kernels, lose_the_low_band
+from arrn.benchmarks.ways import kernel_ways, lose_the_low_band
 from arrn.benchmarks.work import Work, count_inference
 from arrn.nn.arrn import ARRN
 from arrn.nn.resampling import Resampling
@@ -106,8 +106,7 @@ def _in_residual(
             signals = [random_signal(shape, device, dtype) for _ in range(inputs)]
             return over_all(without_gradients(operation), signals, device)
 
-        ways = [(REFERENCE, False)] + [("fast kernels", True)] * fast_kernels(device)
-        attempts = [Attempt(way, prepare, work, kernels, parts=inputs) for way, kernels in ways]
+        attempts = [Attempt(way, prepare, work, kernels, parts=inputs) for way, kernels in kernel_ways(device)]
         case = f"{name} between {grids}, {residual.in_features} channels, batch {batch}"
         facts: dict[str, Fact] = {"batch": batch, "operation": name, "resolution": residual.size[0]}
         found += measure("resampling", case, attempts, settings, ceilings, {**facts, "dtype": dtype_name(dtype)})

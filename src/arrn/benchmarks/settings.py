@@ -64,7 +64,7 @@ class BenchmarkSettings:
 
     def time(self, call: Callable[[], object], warmup: int | None = None) -> Timing:
         """The time of one call: the median of ten readings, each long enough for the clock."""
-        repeats, at_least = (3, 0.0) if self.quick else (10, 0.02)
+        repeats, at_least = (3, 0.0) if self.quick else (10, 0.01)
         return time_call(call, repeats, self.warmup if warmup is None else warmup, self.device, at_least)
 
     def batches_or(self, usual: Sequence[int]) -> Sequence[int]:

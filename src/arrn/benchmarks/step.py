@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from arrn.benchmarks.measurement import Fact, Measurement
 from arrn.benchmarks.measuring import Attempt, measure
 from arrn.benchmarks.networks import class_count, input_shape
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import STEP_WAYS, StepWay
+from arrn.benchmarks.ways import StepWay, captured_option, step_ways
 from arrn.benchmarks.work import count_step
 from arrn.data import Augmentation, Batch, Normalisation
 from arrn.signal.grid import format_grid
@@ -33,13 +32,15 @@ def benchmark_step(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Meas
     """Augmentation, forward, loss, backward and optimiser of the paper's recipe, random images, at the top size."""
     found = []
     adaptive = settings.takes("draw")
-    ways = [way for way in STEP_WAYS if not way.missing(settings.device, settings.compiled, adaptive)]
+    ways = step_ways(settings.device, settings.compiled, adaptive)
     for batch in settings.batches_or(_BATCHES):
         attempts = [_attempt(way, batch, settings, adaptive) for way in ways]
         shape = input_shape(settings.build(), batch)
         facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}
         case = f"{settings.model} at {format_grid(shape[2:])}, batch {batch}"
-        found += [_with_rate(each, batch) for each in measure("step", case, attempts, settings, ceilings, facts)]
+        found += [
+            _with_rate(each, batch) for each in measure("step", case, attempts, settings, ceilings, facts, memory=True)
+        ]
     return found
 
 
@@ -59,10 +60,7 @@ def _prepare(way: StepWay, batch: int, settings: BenchmarkSettings, options: dic
     augmentation = Augmentation(
         Normalisation((0.5,) * shape[1], (0.25,) * shape[1]), PAPER_CIFAR.flip, PAPER_CIFAR.crop_padding
     )
-    modes: dict[str, Any] = {"compiled": way.compiled}
-    if "captured" in inspect.signature(TrainingStep).parameters:
-        modes["captured"] = way.captured
-    step = TrainingStep(model, augmentation, PAPER_CIFAR, _STEPS, seed=0, **modes)
+    step = TrainingStep(model, augmentation, PAPER_CIFAR, _STEPS, seed=0, compiled=way.compiled, **captured_option(way))
     numbers = itertools.count()
     batches = [_random_batch(shape, class_count(model), settings.device) for _ in range(_ROTATION)]
     return in_turn(lambda images: step(images, next(numbers)), batches)

@@ -26,10 +26,12 @@ __all__ = [
     "STEP_WAYS",
     "InferenceWay",
     "StepWay",
-    "can_compile",
-    "fast_kernels",
+    "captured_option",
+    "inference_ways",
+    "kernel_ways",
     "lose_the_low_band",
     "reference_path",
+    "step_ways",
 ]
 
 REFERENCE = "reference"
@@ -53,11 +55,6 @@ def can_compile(device: torch.device) -> bool:
     return device.type == "cuda" or any(map(shutil.which, ("c++", "g++", "clang++")))
 
 
-def can_capture_steps() -> bool:
-    """Whether a training step can be captured in a CUDA graph."""
-    return "captured" in inspect.signature(TrainingStep).parameters
-
-
 @dataclass(frozen=True)
 class StepWay:
     """A way to take a training step.
@@ -75,15 +72,6 @@ class StepWay:
     kernels: bool = True
     compiled: bool = False
     captured: bool = False
-
-    def missing(self, device: torch.device, compiled: bool, adaptive: bool) -> bool:
-        """Whether it is no way of its own here: `compiled` allows compiling, `adaptive` networks have a draw."""
-        return (
-            (self.name == "stratified draw" and not adaptive)
-            or (self.name == "fast kernels" and not (adaptive and fast_kernels(device)))
-            or (self.compiled and not (compiled and can_compile(device)))
-            or (self.captured and not (device.type == "cuda" and can_capture_steps()))
-        )
 
 
 STEP_WAYS = (
@@ -113,10 +101,6 @@ class InferenceWay:
     compiled: bool = False
     captured: bool = False
 
-    def missing(self, device: torch.device, compiled: bool) -> bool:
-        """Whether it cannot be had here."""
-        return (self.compiled and not (compiled and can_compile(device))) or (self.captured and device.type != "cuda")
-
 
 INFERENCE_WAYS = (
     InferenceWay(REFERENCE, fused=False),
@@ -126,6 +110,40 @@ INFERENCE_WAYS = (
     InferenceWay("compiled, captured", compiled=True, captured=True),
 )
 """An evaluation: the eager network with PyTorch's own kernels, then each way that makes it faster."""
+
+
+def step_ways(device: torch.device, compiled: bool, adaptive: bool) -> list[StepWay]:
+    """The ways that there are here, each once: without fast kernels, or a draw, some are the same.
+
+    Args:
+        device: where.
+        compiled: whether compiling is wanted.
+        adaptive: whether the network is an ARRN, which has a draw and the layers that fast kernels are for.
+    """
+    capturing = device.type == "cuda" and "captured" in inspect.signature(TrainingStep).parameters
+    found: dict[tuple[object, ...], StepWay] = {}
+    for way in STEP_WAYS:
+        if (way.compiled and not (compiled and can_compile(device))) or (way.captured and not capturing):
+            continue
+        kernels = way.kernels and adaptive and fast_kernels(device)
+        found.setdefault((way.draw if adaptive else None, kernels, way.compiled, way.captured), way)
+    return list(found.values())
+
+
+def inference_ways(device: torch.device, compiled: bool) -> list[InferenceWay]:
+    """The ways that there are here; `compiled` is whether compiling is wanted."""
+    compiling, capturing = compiled and can_compile(device), device.type == "cuda"
+    return [w for w in INFERENCE_WAYS if (compiling or not w.compiled) and (capturing or not w.captured)]
+
+
+def kernel_ways(device: torch.device) -> list[tuple[str, bool]]:
+    """For one layer: PyTorch's own kernels and, where there are any, ours; the name, and whether ours are on."""
+    return [(REFERENCE, False), *([("fast kernels", True)] if fast_kernels(device) else [])]
+
+
+def captured_option(way: StepWay) -> dict[str, bool]:
+    """What tells `TrainingStep` to capture; nothing where it cannot."""
+    return {"captured": way.captured} if "captured" in inspect.signature(TrainingStep).parameters else {}
 
 
 def lose_the_low_band(residual: LaplacianResidual, r: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from arrn.benchmarks.ways import reference_path
 from arrn.nn.convolution import CONVOLUTIONS, REPLICATE_CONVOLUTIONS
 from arrn.nn.cost import count_parameters
 from arrn.nn.resampling import Resampling
@@ -82,7 +83,7 @@ def _bare(network: nn.Module) -> nn.Module:
 
 def _count(bare: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> Work:
     operations, traffic = FlopCounterMode(display=False), _Traffic()
-    with torch.no_grad(), operations, traffic, traffic.whole_resamplings(bare):
+    with reference_path(), torch.no_grad(), operations, traffic, traffic.whole_resamplings(bare):
         bare(torch.empty(shape, device="meta"))
     return Work(int(operations.get_total_flops()) // 2, traffic.numbers * dtype.itemsize)
 
