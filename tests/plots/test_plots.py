@@ -8,7 +8,14 @@ import torch
 
 pytest.importorskip("matplotlib")
 
-from arrn.plots import accuracy_lines, plot_accuracy, plot_kernel_quality, plot_pyramid
+from arrn.plots import (
+    EfficiencyLine,
+    accuracy_lines,
+    plot_accuracy,
+    plot_efficiency,
+    plot_kernel_quality,
+    plot_pyramid,
+)
 from arrn.signal import LaplacianPyramid
 
 PNG = b"\x89PNG"
@@ -42,3 +49,16 @@ def test_accuracies_are_drawn_with_their_names(tmp_path: Path) -> None:
     text = plot_accuracy(tmp_path / "accuracy.svg", lines, "a title").read_text()
     assert "<svg" in text
     assert plot_accuracy(tmp_path / "accuracy.png", lines).read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("slowest", [2.0, 200.0])  # on a linear axis, on a logarithmic one
+def test_efficiency_is_drawn_with_what_adaptation_saves(tmp_path: Path, slowest: float) -> None:
+    lines = [
+        EfficiencyLine("ours", adapt, [(8, least, least, least), (32, 2.0, 1.9, 2.1)])
+        for adapt, least in ((True, 1.0), (False, 2.0))
+    ]
+    lines.append(EfficiencyLine("theirs", None, [(8, slowest, slowest, slowest), (32, slowest, 1.0, 300.0)]))
+    text = plot_efficiency(tmp_path / "e.svg", {"batch 1": lines, "batch 1000": lines}, "a title").read_text()
+    assert "<svg" in text
+    panel = {"batch 1": lines[2:]}  # nothing to save
+    assert plot_efficiency(tmp_path / "new folder" / "e.png", panel).read_bytes().startswith(PNG)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 
@@ -53,7 +54,7 @@ def depthwise_shapes(model: nn.Module) -> list[tuple[int, ...]]:
 
 def _inputs_of_convolutions(model: nn.Module) -> Iterator[tuple[ReplicateConv2d, tuple[int, ...]]]:
     with torch.device("meta"):
-        bare = model.to("meta").eval()
+        bare = copy.deepcopy(model).to("meta").eval()
         seen: list[tuple[ReplicateConv2d, tuple[int, ...]]] = []
 
         def note(layer: nn.Module, args: tuple[torch.Tensor, ...]) -> None:

@@ -76,9 +76,9 @@ def run_benchmark(
     """
     tune_device(settings.device, one_shape=True)
     # A name or an option that cannot be is said before the first minute has passed.
-    settings.build()
     for name in settings.baselines:
         model_options(name)
+    settings.build()
     say("measuring the ceilings of the device")
     ceilings = measure_ceilings(settings)
     described = {
