@@ -22,7 +22,6 @@ from arrn.signal.grid import format_grid
 
 __all__ = ["benchmark_depthwise", "depthwise_shapes"]
 
-_BATCHES = (128,)
 _DESIGN_NOTES = (256, 32, 32)  # the shape whose floors the design notes give
 
 
@@ -31,7 +30,7 @@ def benchmark_depthwise(settings: BenchmarkSettings, ceilings: Ceilings) -> list
     found = []
     usual = [] if settings.quick else [_DESIGN_NOTES]
     shapes = list(dict.fromkeys([*usual, *depthwise_shapes(settings.build())]))
-    for batch in settings.batches_or(_BATCHES):
+    for batch in settings.batches_or(cuda=(128,), others=(16,)):
         for shape in shapes:
             for backward in (False, True):
                 found += _measure_shape((batch, *shape), backward, settings, ceilings)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from arrn.benchmarks.inference import TEST_IMAGES
+from arrn.benchmarks.inference import TEST_IMAGES, last_way_of_all
 from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.report import BenchmarkReport
-from arrn.benchmarks.ways import INFERENCE_WAYS
 from arrn.errors import ArrnError
 from arrn.plots.efficiency import EfficiencyLine, plot_efficiency
 
-__all__ = ["draw_efficiency", "efficiency_panels", "last_way_of_all"]
+__all__ = ["draw_efficiency", "efficiency_panels"]
 
 
 def efficiency_panels(measurements: Sequence[Measurement]) -> dict[str, list[EfficiencyLine]]:
@@ -41,17 +40,6 @@ def draw_efficiency(report: BenchmarkReport, path: Path) -> Path:
         return plot_efficiency(path, panels, title, TEST_IMAGES)
     except OSError as error:
         raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def last_way_of_all(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Of several networks, the times in the last way that all of them were measured in: none has an advantage."""
-    timed = [m for m in measurements if m.time is not None]
-    cases = {m.case for m in timed}
-    for way in reversed(INFERENCE_WAYS):
-        alike = [m for m in timed if m.way == way.name]
-        if {m.case for m in alike} == cases:
-            return alike
-    return timed[:0]
 
 
 def _lines(group: Sequence[Measurement]) -> list[EfficiencyLine]:

@@ -15,19 +15,17 @@ from arrn.benchmarks.measurement import Fact, Measurement
 from arrn.benchmarks.measuring import Attempt, measure
 from arrn.benchmarks.networks import build_baseline, class_count, input_shape, random_signal
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import inference_ways
+from arrn.benchmarks.ways import INFERENCE_WAYS, inference_ways
 from arrn.benchmarks.work import count_inference
 from arrn.evaluation import default_resolutions
 from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN
 from arrn.signal.grid import format_grid
 
-__all__ = ["TEST_IMAGES", "benchmark_inference"]
+__all__ = ["TEST_IMAGES", "benchmark_inference", "last_way_of_all"]
 
 TEST_IMAGES = 10_000
 """The size of CIFAR-10's test set, for which times are also given."""
-
-_BATCHES = {"cuda": (1000, 1), "cpu": (32, 1)}
 
 
 def benchmark_inference(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
@@ -43,12 +41,24 @@ def benchmark_inference(settings: BenchmarkSettings, ceilings: Ceilings) -> list
     rivals = [name for name in dict.fromkeys(settings.baselines) if images and name != settings.model]
     built = {name: build_baseline(name, shape[2:], class_count(model), shape[1]) for name in rivals}
     found: list[Measurement] = []
-    for batch in settings.batches_or(_BATCHES.get(settings.device.type, _BATCHES["cpu"])):
+    for batch in settings.batches_or(cuda=(1000, 1), others=(8, 1)):
         for name, network in {settings.model: model, **built}.items():
             for core in _cores(name, network.eval(), sizes if network is model else fewer):
                 found += _measure_core(core, batch, settings, ceilings)
-                torch.compiler.reset()  # a core has its own compiled code; past eight of them torch gives up
+                if settings.compiled:
+                    torch.compiler.reset()  # a core has its own compiled code; past eight of them torch gives up
     return note_falls(found)
+
+
+def last_way_of_all(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Of several networks, the times in the last way that all of them were measured in: none has an advantage."""
+    timed = [m for m in measurements if m.time is not None]
+    cases = {m.case for m in timed}
+    for way in reversed(INFERENCE_WAYS):
+        alike = [m for m in timed if m.way == way.name]
+        if {m.case for m in alike} == cases:
+            return alike
+    return timed[:0]
 
 
 def _cores(name: str, network: torch.nn.Module, sizes: Sequence[int]) -> list[Core]:

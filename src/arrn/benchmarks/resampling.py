@@ -29,7 +29,6 @@ __all__ = ["benchmark_resampling"]
 
 _BOUNDARIES: tuple[Boundary, ...] = ("symmetric", "periodic")
 _SAMPLES = 2**21  # about as many in each size of the crossover's
-_BATCHES = (128,)
 
 
 def benchmark_resampling(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
@@ -40,7 +39,7 @@ def benchmark_resampling(settings: BenchmarkSettings, ceilings: Ceilings) -> lis
             found += _against_transform(shape, boundary, settings, ceilings)
     model = settings.build()
     if isinstance(model, ARRN):
-        for batch in settings.batches_or(_BATCHES):
+        for batch in settings.batches_or(cuda=(128,), others=(16,)):
             for residual in model.eval().levels:
                 found += _in_residual(residual, batch, settings, ceilings)
     return found

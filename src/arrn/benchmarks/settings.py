@@ -67,9 +67,9 @@ class BenchmarkSettings:
         repeats, at_least = (3, 0.0) if self.quick else (10, 0.01)
         return time_call(call, repeats, self.warmup if warmup is None else warmup, self.device, at_least)
 
-    def batches_or(self, usual: Sequence[int]) -> Sequence[int]:
-        """The batch sizes asked for, or `usual` ones (tiny when quick)."""
-        return self.batches or (tuple(min(8, batch) for batch in usual) if self.quick else usual)
+    def batches_or(self, cuda: Sequence[int], others: Sequence[int]) -> Sequence[int]:
+        """The batch sizes asked for, or the usual ones: those that fill a GPU, or what others do in seconds."""
+        return self.batches or (cuda if self.device.type == "cuda" and not self.quick else others)
 
     def build(self, **options: Any) -> nn.Module:
         """The model, with its own options and these."""

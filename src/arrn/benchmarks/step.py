@@ -23,7 +23,6 @@ from arrn.training.step import order_memory
 
 __all__ = ["benchmark_step"]
 
-_BATCHES = (128,)
 _ROTATION = 4
 _STEPS = 10**6  # of the schedule: more than are ever taken
 
@@ -33,7 +32,7 @@ def benchmark_step(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Meas
     found = []
     adaptive = settings.takes("draw")
     ways = step_ways(settings.device, settings.compiled, adaptive)
-    for batch in settings.batches_or(_BATCHES):
+    for batch in settings.batches_or(cuda=(128,), others=(16,)):
         attempts = [_attempt(way, batch, settings, adaptive) for way in ways]
         shape = input_shape(settings.build(), batch)
         facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}

@@ -27,7 +27,7 @@ def benchmark(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     batch: Annotated[
         str | None,
-        typer.Option(help="Batch sizes, such as 1000,1 [default: 128; for inference 1000,1, on a CPU 32,1]."),
+        typer.Option(help="Batch sizes, such as 1000,1 [default: 128, for inference 1000,1; on a CPU 16 and 8,1]."),
     ] = None,
     resolutions: Annotated[
         str | None, typer.Option(help="Of inference, such as 32,16,8 [default: from the top down to an eighth].")
@@ -64,7 +64,6 @@ def benchmark(
     arrn benchmark --compare before.json after.json
     """
     from arrn.benchmarks import BASELINES, BenchmarkSettings, pick_subjects, run_benchmark, write_benchmark
-    from arrn.benchmarks.efficiency import draw_efficiency
     from arrn.experiments import pick_device
 
     if compare is not None:
@@ -96,11 +95,13 @@ def benchmark(
     if json is not None:
         say(f"numbers: {json}")
     if plot is not None:
+        from arrn.benchmarks.efficiency import draw_efficiency
+
         say(f"picture: {draw_efficiency(report, plot)}")
 
 
 def _show(subject: str, report: BenchmarkReport) -> None:
-    from arrn.benchmarks.efficiency import last_way_of_all
+    from arrn.benchmarks.inference import last_way_of_all
     from arrn.cli.benchmark_tables import ceilings_line, falls_table, inference_table, times_table
 
     measurements = [measured for measured in report.measurements if measured.subject == subject]
