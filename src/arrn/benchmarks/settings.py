@@ -69,7 +69,8 @@ class BenchmarkSettings:
 
     def batches_or(self, cuda: Sequence[int], others: Sequence[int]) -> Sequence[int]:
         """The batch sizes asked for, or the usual ones: those that fill a GPU, or what others do in seconds."""
-        return self.batches or (cuda if self.device.type == "cuda" and not self.quick else others)
+        usual = cuda if self.device.type == "cuda" else others
+        return self.batches or (sorted({min(4, batch) for batch in usual}, reverse=True) if self.quick else usual)
 
     def build(self, **options: Any) -> nn.Module:
         """The model, with its own options and these."""
