@@ -18,7 +18,7 @@ help:
 	@echo "make demo         install, then train three small networks and compare them at many resolutions"
 	@echo "make test         install, then lint, check types and run every test"
 	@echo "make test-all     the same, large models included"
-	@echo "make benchmark    measure the core's ratios on this machine"
+	@echo "make benchmark    measure training, inference and kernels on this machine, beside their floors"
 	@echo "make format       rewrite the code in the house format"
 	@echo "make clean        remove the virtual environment and what tools left behind"
 
@@ -39,7 +39,7 @@ check-types: $(VENV)/.installed
 	$(BIN)/mypy
 
 benchmark: $(VENV)/.installed
-	$(BIN)/python benchmarks/core.py
+	$(BIN)/arrn benchmark
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix

@@ -13,7 +13,10 @@ import arrn
 from commands import Command, program
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "predict", "demo", "reproduce", "sweep", "models", "kernels"])
+@pytest.mark.parametrize(
+    "name",
+    ["train", "evaluate", "predict", "demo", "reproduce", "sweep", "figures", "benchmark", "models", "kernels"],
+)
 def test_every_commands_help_has_examples(arrn_command: Command, name: str) -> None:
     out = arrn_command(name, "--help").out
     assert re.search(r"Examples?:", out)
@@ -21,7 +24,7 @@ def test_every_commands_help_has_examples(arrn_command: Command, name: str) -> N
 
 
 def test_the_examples_name_options_that_there_are(arrn_command: Command) -> None:
-    for name in ("train", "evaluate", "predict", "reproduce", "sweep"):
+    for name in ("train", "evaluate", "predict", "reproduce", "sweep", "figures", "benchmark"):
         out = arrn_command(name, "--help").out
         examples, _, options = out.partition("Example")[2].partition("─ Arguments")
         used = set(re.findall(r"--[a-z-]+", examples))

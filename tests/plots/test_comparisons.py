@@ -63,6 +63,13 @@ def test_efficiency_shades_what_adaptation_saves() -> None:
     check_legends(figure)
 
 
+def test_costs_that_differ_widely_have_a_logarithmic_axis() -> None:
+    figure = draw_efficiency(
+        {"seconds": (None, [curve("quick", "arrn", height=1), curve("slow", "resnet", height=20)])}
+    )
+    assert figure.axes[0].get_yscale() == "log"
+
+
 @pytest.mark.parametrize(("count", "points"), [(3, True), (11, False)])
 def test_generalization_has_two_boxes_at_each_resolution(count: int, points: bool) -> None:
     group: dict[int, Any] = {size: [0.5 + n / 100 for n in range(count)] for size in SIZES}

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from arrn import __version__
+from arrn.cli.benchmark import benchmark
 from arrn.cli.console import console
 from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
@@ -39,6 +40,6 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-for _command in (demo, train, evaluate, predict, reproduce, sweep, figures, models, kernels):
+for _command in (demo, train, evaluate, predict, reproduce, sweep, figures, benchmark, models, kernels):
     app.command()(_command)
 app.command(hidden=True)(job)

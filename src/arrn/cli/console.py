@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
+from rich.table import Table
 
-__all__ = ["console", "say"]
+__all__ = ["console", "print_wide", "say"]
 
 console = Console(width=None if sys.stdout.isatty() else 110)
+
+
+def print_wide(table: Table) -> None:
+    """Prints a table of many columns: on a terminal as it fits, to a file as wide as it needs."""
+    (console if console.is_terminal else Console(width=160)).print(table)
 
 
 def say(text: str) -> None:

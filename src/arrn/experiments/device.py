@@ -8,7 +8,7 @@ import torch
 
 from arrn.errors import ArrnError, unknown_name
 
-__all__ = ["DEVICES", "make_deterministic", "pick_device"]
+__all__ = ["DEVICES", "make_deterministic", "pick_device", "tune_device"]
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -34,3 +34,11 @@ def make_deterministic() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS demands it
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
+
+
+def tune_device(device: torch.device, one_shape: bool) -> None:
+    """Sets a GPU up for speed; `one_shape` says whether every batch has the same shape."""
+    if device.type == "cuda":
+        # Trying out algorithms pays when every batch has the same shape.
+        torch.backends.cudnn.benchmark = one_shape
+        torch.set_float32_matmul_precision("high")

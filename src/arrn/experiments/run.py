@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from arrn.data import Augmentation, Batches, Examined, Normalisation, Placement, measure_statistics, open_batches
 from arrn.errors import ArrnError, RunError
 from arrn.evaluation import affordable_batch, evaluate, settings_for
 from arrn.experiments.building import build_network
-from arrn.experiments.device import make_deterministic, pick_device
+from arrn.experiments.device import make_deterministic, pick_device, tune_device
 from arrn.experiments.folder import CHECKPOINTS, LOG, prepare_folder
 from arrn.experiments.machine import Machine
 from arrn.experiments.settings import RunSettings, write_settings
@@ -85,7 +84,7 @@ def run_training(
             sizes = data.validation.sizes
             few = affordable_batch(recipe.batch_size, sizes)
             validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
-        _set_up(device, one_shape=len(batches.grids) == 1 and not machine.deterministic)
+        tune_device(device, one_shape=len(batches.grids) == 1 and not machine.deterministic)
         augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding)
         steps = recipe.epochs * len(batches)
         step = TrainingStep(
@@ -122,13 +121,6 @@ def _save(model: nn.Module, out: Path, metadata: Metadata) -> None:
         save(model, out, metadata)
     except ArrnError as error:  # the input was good: what fails now is the disk
         raise RunError(f"{error}; the last checkpoint is kept: make room and go on with --resume") from error
-
-
-def _set_up(device: torch.device, one_shape: bool) -> None:
-    if device.type == "cuda":
-        # Trying out algorithms pays when every batch has the same shape.
-        torch.backends.cudnn.benchmark = one_shape
-        torch.set_float32_matmul_precision("high")
 
 
 def _validation(batches: Batches, normalisation: Normalisation) -> Callable[[nn.Module], Mapping[str, float]]:

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 
 from arrn.figures.drawing import Drawing
-from arrn.figures.naming import ARCHITECTURES, name_curves, source_of
+from arrn.figures.naming import name_curves, source_of
 from arrn.figures.runs import Run, describe, missing_runs
-from arrn.plots import Curve, draw_generalization, draw_robustness
+from arrn.plots import ARCHITECTURES, Curve, draw_generalization, draw_robustness
 
 __all__ = ["in_order", "robustness", "generalization"]
 

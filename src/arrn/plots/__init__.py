@@ -5,6 +5,7 @@ What is named `draw_...` gives a figure, for `save_figure` to write; what is nam
 
 from arrn.plots.ablation import draw_ablation
 from arrn.plots.accuracy import accuracy_lines, plot_accuracy
+from arrn.plots.architectures import ARCHITECTURES
 from arrn.plots.bandwidth import draw_bandwidth
 from arrn.plots.curves import Curve, Point
 from arrn.plots.decision_tree import draw_decision_tree
@@ -18,6 +19,7 @@ from arrn.plots.robustness import draw_robustness
 from arrn.plots.style import save_figure
 
 __all__ = [
+    "ARCHITECTURES",
     "Curve",
     "ParetoPoint",
     "Point",

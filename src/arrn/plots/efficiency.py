@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from arrn.plots.curves import Curve, draw_curve, resolution_axis
 from arrn.plots.looks import look_of
 from arrn.plots.style import styled
 
 __all__ = ["Saving", "draw_efficiency"]
+
+_LOGARITHMIC_FROM = 8  # times the smallest: below, a linear axis that starts at 0 is the more honest
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Saving:
     full: Curve
 
 
-def draw_efficiency(panels: Mapping[str, tuple[Saving, Sequence[Curve]]], title: str = "") -> Figure:
+def draw_efficiency(panels: Mapping[str, tuple[Saving | None, Sequence[Curve]]], title: str = "") -> Figure:
     """One panel for each measure of cost, such as seconds: an ARRN's saving, shaded, and other networks.
 
     Args:
@@ -35,13 +38,14 @@ def draw_efficiency(panels: Mapping[str, tuple[Saving, Sequence[Curve]]], title:
         figure = Figure(figsize=(0.6 + 5.2 * len(panels), 5.0), layout="constrained")
         row = figure.subplots(1, len(panels), squeeze=False)[0]
         for axes, (measure, (saving, others)) in zip(row, panels.items(), strict=True):
-            _draw_saving(axes, saving)
+            curves = [*others] if saving is None else [saving.adapted, saving.full, *others]
+            if saving is not None:
+                _draw_saving(axes, saving)
             for curve in others:
                 draw_curve(axes, curve)
-            curves = [saving.adapted, saving.full, *others]
             resolution_axis(axes, [size for curve in curves for size in curve.resolutions])
             axes.set_ylabel(measure)
-            axes.set_ylim(bottom=0)
+            _cost_axis(axes, [point.value for curve in curves for point in curve.points])
         known: dict[str, Artist] = {}
         for axes in row:
             handles, labels = axes.get_legend_handles_labels()
@@ -49,6 +53,16 @@ def draw_efficiency(panels: Mapping[str, tuple[Saving, Sequence[Curve]]], title:
         figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=3 * len(row), handlelength=3.6)
         figure.suptitle(title, fontsize=11)
         return figure
+
+
+def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
+    if max(costs) <= _LOGARITHMIC_FROM * min(costs):
+        axes.set_ylim(bottom=0)
+        return
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _draw_saving(axes: Axes, saving: Saving) -> None:

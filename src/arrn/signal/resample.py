@@ -13,7 +13,7 @@ from arrn.signal.spectral import resample_spectral
 __all__ = ["resample", "resample_by_matrices"]
 
 # Up to how many entries the matrix of an axis wins against the transform, for lines (1 axis) and for
-# two or more axes; measured by benchmarks/core.py, see docs/performance.md.
+# two or more axes; measured by `arrn benchmark resampling`, see docs/performance.md.
 CROSSOVER = {
     ("cpu", "symmetric"): (2**17, 2**21),
     ("cpu", "periodic"): (2**14, 2**16),

@@ -1,7 +1,7 @@
 """Perfect resampling by Fourier and cosine transforms: the independent reference of the matrix form.
 
 It costs O(N log N) per axis instead of O(N M), with a much larger constant, so it wins on large grids
-only (`benchmarks/core.py` measures where). Real matrices run in half precision, compile and export;
+only (`arrn benchmark resampling` measures where). Real matrices run in half precision, compile and export;
 transforms do not, so networks never come here.
 """
 

@@ -1,0 +1,28 @@
+"""Benchmarks: training, inference, resampling and depthwise kernels, each against a reference in the same run."""
+
+from arrn.benchmarks.comparison import Change, Comparison, compare
+from arrn.benchmarks.measurement import Measurement
+from arrn.benchmarks.report import (
+    SUBJECTS,
+    BenchmarkReport,
+    pick_subjects,
+    read_benchmark,
+    run_benchmark,
+    write_benchmark,
+)
+from arrn.benchmarks.settings import BASELINES, BenchmarkSettings
+
+__all__ = [
+    "BASELINES",
+    "SUBJECTS",
+    "BenchmarkReport",
+    "BenchmarkSettings",
+    "Change",
+    "Comparison",
+    "Measurement",
+    "compare",
+    "pick_subjects",
+    "read_benchmark",
+    "run_benchmark",
+    "write_benchmark",
+]

@@ -1,0 +1,76 @@
+"""A training step: the reference path against each faster way, from the same batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from arrn.benchmarks.ceilings import Ceilings, dtype_name
+from arrn.benchmarks.measurement import Fact, Measurement
+from arrn.benchmarks.measuring import Attempt, measure
+from arrn.benchmarks.networks import class_count, input_shape
+from arrn.benchmarks.settings import BenchmarkSettings
+from arrn.benchmarks.ways import StepWay, step_ways
+from arrn.benchmarks.work import count_step
+from arrn.data import Augmentation, Batch, Normalisation
+from arrn.signal.grid import format_grid
+from arrn.timing import in_turn
+from arrn.training import PAPER_CIFAR, TrainingStep
+from arrn.training.step import order_memory
+
+__all__ = ["benchmark_step"]
+
+_ROTATION = 4
+_STEPS = 10**6  # of the schedule: more than are ever taken
+
+
+def benchmark_step(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
+    """Augmentation, forward, loss, backward and optimiser of the paper's recipe, random images, at the top size."""
+    found = []
+    adaptive = settings.takes("draw")
+    ways = step_ways(settings.device, settings.compiled, adaptive)
+    for batch in settings.batches_or(cuda=(128,), others=(16,)):
+        attempts = [_attempt(way, batch, settings, adaptive) for way in ways]
+        shape = input_shape(settings.build(), batch)
+        facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}
+        case = f"{settings.model} at {format_grid(shape[2:])}, batch {batch}"
+        found += [
+            _with_rate(each, batch) for each in measure("step", case, attempts, settings, ceilings, facts, memory=True)
+        ]
+    return found
+
+
+def _attempt(way: StepWay, batch: int, settings: BenchmarkSettings, adaptive: bool) -> Attempt:
+    options: dict[str, Any] = {"draw": way.draw} if adaptive else {}
+    model = settings.build(**options)
+    work = count_step(model, input_shape(model, batch), settings.dtype)
+    return Attempt(way.name, lambda: _prepare(way, batch, settings, options), work, way.kernels)
+
+
+def _prepare(way: StepWay, batch: int, settings: BenchmarkSettings, options: dict[str, Any]) -> Callable[[], object]:
+    if way.compiled:
+        torch.compiler.reset()  # the network of another way must not count as a recompilation
+    model = settings.build(**options)
+    shape = input_shape(model, batch)
+    order_memory(model.to(settings.device), ndim=len(shape) - 2).train()
+    augmentation = Augmentation(
+        Normalisation((0.5,) * shape[1], (0.25,) * shape[1]), PAPER_CIFAR.flip, PAPER_CIFAR.crop_padding
+    )
+    step = TrainingStep(model, augmentation, PAPER_CIFAR, _STEPS, 0, compiled=way.compiled, captured=way.captured)
+    numbers = itertools.count()
+    batches = [_random_batch(shape, class_count(model), settings.device) for _ in range(_ROTATION)]
+    return in_turn(lambda images: step(images, next(numbers)), batches)
+
+
+def _random_batch(shape: tuple[int, ...], classes: int, device: torch.device) -> Batch:
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
+    return Batch(images, torch.randint(0, classes, shape[:1], device=device))
+
+
+def _with_rate(measured: Measurement, batch: int) -> Measurement:
+    if measured.time is None:
+        return measured
+    return measured.noting(images_per_second=batch / measured.time.median)

@@ -1,0 +1,137 @@
+"""`arrn benchmark`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arrn.cli.console import print_wide, say
+from arrn.cli.values import assignments, whole_numbers
+from arrn.errors import ArrnError
+
+if TYPE_CHECKING:
+    from arrn.benchmarks import BenchmarkReport
+
+__all__ = ["benchmark"]
+
+
+def benchmark(
+    subject: Annotated[str, typer.Argument(help="step, inference, resampling, depthwise or all.")] = "all",
+    model: Annotated[str, typer.Option(help="A name that `arrn models` lists.")] = "arrn_cifar10",
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any option of the model; repeatable.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    batch: Annotated[
+        str | None,
+        typer.Option(help="Batch sizes, such as 1000,1 [default: 128, for inference 1000,1; on a CPU 16 and 8,1]."),
+    ] = None,
+    resolutions: Annotated[
+        str | None, typer.Option(help="Of inference, such as 32,16,8 [default: from the top down to an eighth].")
+    ] = None,
+    baselines: Annotated[
+        str | None, typer.Option(help="Of inference, with commas between; 'none' for none [default: three].")
+    ] = None,
+    compiled: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Also through torch.compile [default: unless --quick]."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="See whether all works: small, few repetitions, no meaningful times.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw inference over resolution to this PNG or SVG file.")] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="A.json B.json", help="Measure nothing: show what moved.")
+    ] = None,
+) -> None:
+    """Measure speed: each way of doing a thing against the reference path, in one run.
+
+    Medians of 10, spreads between quartiles. Beside each time stand its floors: the least that its bytes and its
+    arithmetic take at the bandwidth and the rate measured in the same run.
+
+    Examples:
+
+    arrn benchmark --quick
+
+    arrn benchmark step --model arrn_cifar10 --device cuda --batch 128 --json step.json
+
+    arrn benchmark inference --resolutions 32,16,8 --plot efficiency.png --json inference.json
+
+    arrn benchmark --compare before.json after.json
+    """
+    from arrn.benchmarks import BASELINES, BenchmarkSettings, pick_subjects, run_benchmark, write_benchmark
+    from arrn.experiments import pick_device
+
+    if compare is not None:
+        _compare(*compare)
+        return
+    subjects = pick_subjects(subject)
+    if plot is not None and plot.suffix not in (".png", ".svg"):
+        raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
+    if plot is not None and "inference" not in subjects:
+        raise ArrnError(f"--plot draws inference, which {subject!r} does not measure: benchmark inference, or all")
+    settings = BenchmarkSettings(
+        model,
+        assignments("--option", option or []),
+        pick_device(device),
+        whole_numbers("--batch", batch),
+        whole_numbers("--resolutions", resolutions),
+        BASELINES if baselines is None else [name for name in baselines.split(",") if name != "none"],
+        not quick if compiled is None else compiled,
+        quick,
+    )
+
+    def show(measured: str, report: BenchmarkReport) -> None:
+        # After each subject: a run that is cut short leaves what it has.
+        _show(measured, report)
+        if json is not None:
+            write_benchmark(report, json)
+
+    report = run_benchmark(subjects, settings, say, show)
+    if json is not None:
+        say(f"numbers: {json}")
+    if plot is not None:
+        from arrn.benchmarks.efficiency import plot_efficiency
+
+        say(f"picture: {plot_efficiency(report, plot)}")
+
+
+def _show(subject: str, report: BenchmarkReport) -> None:
+    from arrn.benchmarks.inference import last_way_of_all
+    from arrn.cli.benchmark_tables import ceilings_line, falls_table, inference_table, times_table
+
+    measurements = [measured for measured in report.measurements if measured.subject == subject]
+    if not measurements:
+        say(f"{subject}: this model has nothing to measure there")
+        return
+    if subject == "inference":
+        for batch in dict.fromkeys(measured.facts["batch"] for measured in measurements):
+            group = [measured for measured in measurements if measured.facts["batch"] == batch]
+            print_wide(inference_table(group))
+            if alike := last_way_of_all(group):
+                print_wide(falls_table(alike))
+    else:
+        print_wide(times_table(subject, measurements))
+    for failure, count in Counter(f"{m.way}: {m.failure}" for m in measurements if m.failure).items():
+        say(f"failed {count} times, {failure}")
+    if report.ceilings is not None:
+        say(ceilings_line(report.ceilings))
+
+
+def _compare(before: Path, after: Path) -> None:
+    from arrn.benchmarks import compare, read_benchmark
+    from arrn.cli.benchmark_tables import comparison_table
+
+    comparison = compare(read_benchmark(before), read_benchmark(after))
+    for difference in comparison.differences:
+        say(f"not the same: {difference}")
+    print_wide(comparison_table(comparison, before.name, after.name))
+    for missing, where in ((comparison.gone, before), (comparison.new, after)):
+        for line in missing:
+            say(f"only in {where}: {line}")
+    moved = sum(change.moved for change in comparison.changes)
+    say(f"{moved} of {len(comparison.changes)} moved beyond the spread of either run")
