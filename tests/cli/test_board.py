@@ -35,6 +35,15 @@ def test_the_table_has_a_row_for_each_run() -> None:
     assert "1 of 3 runs ended" in text.getvalue()
 
 
+def test_a_low_terminal_shows_what_goes_on_and_what_failed() -> None:
+    place, text = console(terminal=False)
+    states = ("finished", "waiting", "training", "failed", "waiting", "evaluating")
+    place.print(progress_table([progress(f"{n}", state) for n, state in enumerate(states)], room=4))
+    shown = [line.split("│")[1].strip() for line in text.getvalue().splitlines() if "│" in line]
+    assert shown == ["2-seed0", "5-seed0", "3-seed0", "1-seed0"]
+    assert "2 of 6 runs ended" in text.getvalue()
+
+
 def test_a_terminal_shows_the_table_live() -> None:
     place, text = console(terminal=True)
     with board(place) as tell:

@@ -17,6 +17,8 @@ from arrn.experiments.supervising import Progress
 __all__ = ["board", "progress_table"]
 
 _SECONDS_BETWEEN_LINES = 30.0
+_LINES_AROUND = 7  # title, head, frame, caption, and the line below
+_MOST_TELLING = ("training", "evaluating", "timing", "failed", "stopped", "waiting", "finished")
 _STYLES = {
     "training": "bold",
     "evaluating": "bold",
@@ -34,13 +36,15 @@ def board(console: Console) -> Iterator[Callable[[Sequence[Progress]], None]]:
         yield _Lines(console)
         return
     with Live(console=console, refresh_per_second=4) as live:
-        yield lambda progress: live.update(progress_table(progress))
+        yield lambda progress: live.update(progress_table(progress, max(1, console.height - _LINES_AROUND)))
 
 
-def progress_table(progress: Sequence[Progress]) -> Table:
-    """A row for each run."""
+def progress_table(progress: Sequence[Progress], room: int | None = None) -> Table:
+    """A row for each run; where there is not `room` for all of them, those that something happens to come first."""
     ended = sum(each.state in ("finished", "failed") for each in progress)
     table = Table(title=f"{ended} of {len(progress)} runs ended", caption="accuracy: on the training set")
+    if room is not None and len(progress) > room:
+        progress = sorted(progress, key=lambda each: _MOST_TELLING.index(each.state))[:room]
     for column in ("run", "state", "epoch", "accuracy", "left"):
         table.add_column(column, justify="left" if column in ("run", "state") else "right", no_wrap=True)
     for each in progress:
