@@ -44,8 +44,8 @@ def test_the_rivals_learn_at_lower_resolutions() -> None:
     rivals = {run.name: run for run in choose(plan("cifar10"), "rivals")}
     assert rivals["specialist-8"].recipe == {"resolutions": [8]}
     assert rivals["specialist-16"].recipe == {"resolutions": [16]}
-    assert rivals["resnet18_small_stem-random-resolution"].recipe == {"resolutions": [32, 24, 16, 12, 8]}
-    assert rivals["resnet18_switchable"].options == {"sizes": [32, 24, 16, 12, 8]}
+    assert rivals["resnet18_small_stem-random-resolution"].recipe == {"resolutions": [32, 24, 16, 12, 8, 6, 4]}
+    assert rivals["resnet18_switchable"].options == {"sizes": [32, 24, 16, 12, 8, 6, 4]}
     assert "specialist-24" in {run.name for run in plan("stl10")}
 
 

@@ -69,3 +69,11 @@ def test_the_table_as_json(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "deep" / "sweep.json").read_text())
     assert document["command"] == "arrn sweep"
     assert [(row["name"], row["on_front"]) for row in document["designs"]] == [("a", True), ("b", False)]
+
+
+def test_levels_below_the_base_are_a_choice() -> None:
+    axes = Axes([[8, 4]], [[4, 8]], [[2]], [[1]], [0.5], below=[(), (3, 2)])
+    plain, below = permute(axes)
+    assert "below" not in plain
+    assert below["below"] == [3, 2]
+    assert design_name(below) == "8-4_f4-8_e2-2_d1-1_b3-2_p0.5_inverted"

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from arrn.benchmarks.capture import replayed
-from arrn.benchmarks.networks import EveryLevel, fold_baseline, on_device, without_gradients
+from arrn.benchmarks.networks import fold_baseline, on_device, without_gradients
 from arrn.benchmarks.ways import InferenceWay
 from arrn.models.entry import entry_grid, entry_kernel
 from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN
+from arrn.nn.every_level import EveryLevel
 from arrn.nn.resampling import Resampling
 from arrn.signal.grid import Grid, as_grid
 from arrn.timing import in_turn

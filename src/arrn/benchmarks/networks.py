@@ -17,7 +17,6 @@ from arrn.signal.grid import Size
 from arrn.training.step import order_memory
 
 __all__ = [
-    "EveryLevel",
     "build_baseline",
     "class_count",
     "fold_baseline",
@@ -66,18 +65,6 @@ def without_gradients(run: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[
             return run(x)
 
     return answer
-
-
-class EveryLevel(nn.Module):
-    """An ARRN without adaptation: every input is interpolated to the top grid and runs every level."""
-
-    def __init__(self, model: ARRN) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.model(x, adapt=False)
-        return answer
 
 
 def build_baseline(name: str, size: Size, num_classes: int, in_channels: int) -> nn.Module:

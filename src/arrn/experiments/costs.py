@@ -11,7 +11,7 @@ from torch import nn
 
 from arrn.experiments.precision import true_float32
 from arrn.models.entry import entry_grid
-from arrn.nn import ARRN, adaptation_discrepancy, count_parameters, multiply_adds
+from arrn.nn import ARRN, EveryLevel, adaptation_discrepancy, count_parameters, multiply_adds
 from arrn.provenance import provenance
 from arrn.signal.resample import resample
 from arrn.timing import time_call
@@ -97,15 +97,5 @@ def _ways_to_run(model: nn.Module, size: int) -> list[tuple[bool | None, nn.Modu
         return [(None, model)]
     adapted = model.at_resolution(size).eval()
     # Where no level is skipped, both ways are the same module.
-    full = adapted if entry_grid(model, (size, size)) == model.grids[0] else _EveryLevel(model)
+    full = adapted if entry_grid(model, (size, size)) == model.grids[0] else EveryLevel(model)
     return [(True, adapted), (False, full)]
-
-
-class _EveryLevel(nn.Module):
-    def __init__(self, model: ARRN) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.model(x, adapt=False)
-        return logits

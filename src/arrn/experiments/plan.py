@@ -76,7 +76,7 @@ def _baseline(name: str) -> PlannedRun:
 
 def _rivals(size: int) -> list[PlannedRun]:
     """What the paper did not compare with; all see the images at the same lower resolutions, if at any."""
-    lower = [size * n // 8 for n in (8, 6, 4, 3, 2)]
+    lower = [size * n // 16 for n in (16, 12, 8, 6, 4, 3, 2)]
     stem = "resnet18_small_stem"
     rivals = ("rivals",)
     # A specialist is trained, and native, at the images' own size, on images brought down to its resolution and up

@@ -10,6 +10,7 @@ from arrn.nn.convolution import ReplicateConv1d, ReplicateConv2d, ReplicateConv3
 from arrn.nn.cost import count_parameters, multiply_adds
 from arrn.nn.discrepancy import adaptation_discrepancy
 from arrn.nn.dropout import LaplacianDropout
+from arrn.nn.every_level import EveryLevel
 from arrn.nn.head import Head, ResidualBase
 from arrn.nn.normalization import BatchRMSNorm
 from arrn.nn.projection import Projection
@@ -21,6 +22,7 @@ __all__ = [
     "AdaptedARRN",
     "BatchRMSNorm",
     "BlocklessLevel",
+    "EveryLevel",
     "Head",
     "InvertedBlock",
     "LaplacianDropout",
