@@ -77,7 +77,7 @@ def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_no_drawers_and_no_layer_depends_on_a_later_one() -> None:
     layers = [
-        *("errors", "writing", "documents", "signal", "gpu", "nn", "models", "saving", "data", "timing"),
+        *("errors", "writing", "documents", "teamwork", "signal", "gpu", "nn", "models", "saving", "data", "timing"),
         *("provenance", "training", "evaluation", "plots", "experiments", "benchmarks", "figures", "demo", "cli"),
     ]
     package = ROOT / "src" / "arrn"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["console", "print_wide", "say"]
+__all__ = ["LEADS", "console", "print_wide", "say"]
 
-console = Console(width=None if sys.stdout.isatty() else 110)
+LEADS = os.environ.get("RANK", "0") == "0"
+"""Whether this process speaks and writes for all that `torchrun` started."""
+
+console = Console(width=None if sys.stdout.isatty() else 110, quiet=not LEADS)
 
 
 def print_wide(table: Table) -> None:
     """Prints a table of many columns: on a terminal as it fits, to a file as wide as it needs."""
-    (console if console.is_terminal else Console(width=160)).print(table)
+    (console if console.is_terminal else Console(width=160, quiet=not LEADS)).print(table)
 
 
 def say(text: str) -> None:

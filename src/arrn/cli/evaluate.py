@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from arrn.cli.console import console, say
+from arrn.cli.console import LEADS, console, say
 from arrn.cli.values import whole_numbers
 from arrn.errors import ArrnError
 
@@ -83,6 +83,8 @@ def evaluate(
             lambda done, total: bar.update(task, completed=done, total=total),
             skip_bad,
         )
+    if not LEADS:
+        return
     if report.facts["skipped"]:
         say(f"skipped {report.facts['skipped']} bad samples")
     ending = "" if split == "test" else f"-{split}"

@@ -42,6 +42,9 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
     captured: Annotated[bool, typer.Option("--capture", help="On a GPU, replay steps from a CUDA graph.")] = False,
+    sync_batch_norm: Annotated[
+        bool, typer.Option("--sync-batch-norm", help="With torchrun on GPUs: batch norms over all processes.")
+    ] = False,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="The same bits each time on a GPU too.")
     ] = False,
@@ -98,7 +101,9 @@ def train(
     if dropout is not None:
         options["dropout"] = dropout
     settings = dataclasses.replace(start, **given, options=options)
-    machine = Machine(device, stream, workers, compiled, deterministic, checkpoint_every, tensorboard, captured)
+    machine = Machine(
+        device, stream, workers, compiled, deterministic, checkpoint_every, tensorboard, captured, sync_batch_norm
+    )
     with watch(console) as watcher:
         run_training(settings, folder, machine, resume, watcher, say)
     say(f"trained network: {folder}  (next: arrn evaluate {folder})")

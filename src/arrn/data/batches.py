@@ -8,7 +8,7 @@ import signal
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
 from typing import Any, Self
 
@@ -22,16 +22,26 @@ from arrn.data.examining import Examined
 from arrn.data.placement import Placement
 from arrn.data.source import BadSample, Source
 from arrn.signal.grid import Grid
+from arrn.teamwork import Team
 
 __all__ = ["Batch", "Batches", "MemoryBatches", "StreamedBatches"]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of one grid: uint8 images of shape (batch, channels, *grid), int64 labels of shape (batch,)."""
+    """Samples of one grid: uint8 images of shape (batch, channels, *grid), int64 labels of shape (batch,).
+
+    `whole` is how many samples the batch has in all processes of a team, where that is more.
+    """
 
     images: torch.Tensor
     labels: torch.Tensor
+    whole: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many samples share the step."""
+        return self.whole or len(self.labels)
 
 
 class Batches(ABC):
@@ -42,7 +52,11 @@ class Batches(ABC):
         counts: the samples of each bucket.
         batch_size: samples per batch, at most.
         seed: of the run.
+        team: the processes that share them: each takes its part of every batch of an epoch, and every so many-th
+            batch of those in order.
     """
+
+    team = Team()
 
     def __init__(self, grids: Sequence[Grid], counts: Sequence[int], batch_size: int, seed: int) -> None:
         self.grids = tuple(grids)
@@ -56,11 +70,12 @@ class Batches(ABC):
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0, from the one numbered `start` on."""
-        return self._take(plan_epoch(self.counts, self.batch_size, self.seed, epoch)[start:])
+        plan = plan_epoch(self.counts, self.batch_size, self.seed, epoch)[start:]
+        return self._take([replace(batch, places=self.team.share(batch.places)) for batch in plan])
 
     def in_order(self) -> Iterator[Batch]:
-        """Every sample once, bucket by bucket, unshuffled."""
-        return self._take(plan_in_order(self.counts, self.batch_size))
+        """Every sample once, bucket by bucket, unshuffled; in a team, once among all."""
+        return self._take(plan_in_order(self.counts, self.batch_size)[self.team.rank :: self.team.size])
 
     def close(self) -> None:  # noqa: B027  # in memory there is nothing to end
         """Ends the processes that read, if there are any; no batches come after it."""
@@ -89,7 +104,7 @@ class MemoryBatches(Batches):
         order = torch.cat([batch.places for batch in plan]).to(self.buckets[0].labels.device)
         for planned, places in zip(plan, torch.split(order, lengths), strict=True):
             bucket = self.buckets[planned.bucket]
-            yield Batch(bucket.images[places], bucket.labels[places])
+            yield Batch(bucket.images[places], bucket.labels[places], planned.whole)
 
 
 class StreamedBatches(Batches):
@@ -144,11 +159,12 @@ class StreamedBatches(Batches):
         assert self._end.alive, "these batches are closed"
         chosen = [self._members[batch.bucket][batch.places] for batch in plan]
         self._order.batches = [indices.tolist() for indices in chosen]
-        for indices, images in zip(chosen, self._loader, strict=True):
+        for planned, indices, images in zip(plan, chosen, self._loader, strict=True):
             if isinstance(images, BadSample):
                 raise images
             labels = self._labels[indices]
-            yield Batch(images.to(self._device, non_blocking=True), labels.to(self._device, non_blocking=True))
+            images, labels = (tensor.to(self._device, non_blocking=True) for tensor in (images, labels))
+            yield Batch(images, labels, planned.whole)
 
 
 class _Order(Sampler[list[int]]):

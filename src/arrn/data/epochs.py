@@ -18,10 +18,21 @@ _MANY = 8
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """The samples of one batch, by their places in the bucket."""
+    """The samples of one batch, by their places in the bucket.
+
+    Attributes:
+        bucket: which.
+        places: this process's samples.
+        whole: how many samples the batch has in all processes.
+    """
 
     bucket: int
     places: torch.Tensor
+    whole: int
+
+
+def _whole_batch(bucket: int, places: torch.Tensor) -> PlannedBatch:
+    return PlannedBatch(bucket, places, len(places))
 
 
 def plan_epoch(counts: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[PlannedBatch]:
@@ -43,7 +54,7 @@ def plan_epoch(counts: Sequence[int], batch_size: int, seed: int, epoch: int) ->
     for bucket, count in enumerate(counts):
         lengths = _batch_lengths(count, batch_size)
         order = torch.randperm(count, generator=generator)[: sum(lengths)]
-        batches += [PlannedBatch(bucket, places) for places in torch.split(order, lengths)]
+        batches += [_whole_batch(bucket, places) for places in torch.split(order, lengths)]
     return [batches[n] for n in torch.randperm(len(batches), generator=generator).tolist()]
 
 
@@ -54,7 +65,7 @@ def plan_in_order(counts: Sequence[int], batch_size: int) -> list[PlannedBatch]:
     [[0, 1], [2], [0]]
     """
     return [
-        PlannedBatch(bucket, places)
+        _whole_batch(bucket, places)
         for bucket, count in enumerate(counts)
         if count
         for places in torch.split(torch.arange(count), batch_size)

@@ -10,6 +10,7 @@ from arrn.data.batches import Batches, MemoryBatches, StreamedBatches
 from arrn.data.buckets import fits_in_memory, load_buckets
 from arrn.data.examining import Examined
 from arrn.data.placement import Placement
+from arrn.teamwork import Team
 
 __all__ = ["open_batches"]
 
@@ -23,6 +24,7 @@ def open_batches(
     stream: bool | None = None,
     workers: int = 2,
     progress: Callable[[int], None] | None = None,
+    team: Team | None = None,
 ) -> Batches:
     """Batches of the samples on the grids that `placement` gives them.
 
@@ -35,9 +37,15 @@ def open_batches(
         stream: read from disk (True), keep in memory (False), or whichever the free memory allows (None).
         workers: processes that read from disk.
         progress: told the number of samples read into memory so far.
+        team: the processes that share the batches.
     """
     if stream is None:
         stream = not fits_in_memory(examined.sizes, placement, device)
+    batches: Batches
     if stream:
-        return StreamedBatches(examined, placement, batch_size, seed, device, workers)
-    return MemoryBatches(load_buckets(examined, placement, device, progress), batch_size, seed)
+        batches = StreamedBatches(examined, placement, batch_size, seed, device, workers)
+    else:
+        batches = MemoryBatches(load_buckets(examined, placement, device, progress), batch_size, seed)
+    if team is not None:
+        batches.team = team
+    return batches

@@ -111,7 +111,7 @@ def evaluate(
         settings: what to evaluate.
         normalisation: from uint8 to what the network sees.
         resampler: how lower resolutions are made.
-        progress: told the number of samples done so far.
+        progress: told the number of samples done so far, in a team as far as this process can tell.
     """
     model.eval()
     # The same evaluation under two names is done once: running every level has no use for a policy.
@@ -127,12 +127,21 @@ def evaluate(
             answers, entered = _answer(model, samples, plan, resampler)
             predictions[plan].append(answers)
             grids[plan] += entered
-        done += sum(len(batch.labels) for batch in group)
+        done += sum(len(batch.labels) for batch in group) * batches.team.size
         if progress is not None:
             progress(done)
-    right = torch.cat(labels)
+    # A process without a share of few samples still takes part in the gathering.
+    team, none = batches.team, torch.empty(0, dtype=torch.int64)
+    right = team.gather(torch.cat([none, *labels]))
+    gathered = {
+        plan: (
+            team.gather(torch.cat([none, *(part.cpu() for part in predictions[plan])])),
+            team.gather(torch.tensor(grids[plan], dtype=torch.int64).view(-1, len(batches.grids[0]))),
+        )
+        for plan in predictions
+    }
     return [
-        Answers(setting, torch.cat(predictions[plan]).cpu(), right, tuple(grids[plan]))
+        Answers(setting, gathered[plan][0], right, tuple(map(tuple, gathered[plan][1].tolist())))
         for setting, plan in plans.items()
     ]
 

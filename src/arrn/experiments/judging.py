@@ -29,6 +29,7 @@ from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.experiments.splits import open_split
 from arrn.nn.arrn import Policy
 from arrn.saving import CONFIG, Metadata, load
+from arrn.teamwork import join_team, team_device
 from arrn.training.step import order_memory
 
 __all__ = ["judge", "load_network"]
@@ -104,7 +105,7 @@ def judge(
         skip_bad: go on without samples that cannot be read, as runs do that were trained so.
         workers: processes that read from disk.
     """
-    place = pick_device(device)
+    place = team_device(pick_device(device))
     model, metadata, normalisation = load_network(folder, place)
     settings = read_settings(folder) if dataset is None else RunSettings(dataset)
     if settings is None:
@@ -131,7 +132,11 @@ def judge(
     tell = None if progress is None else lambda done: progress(done, total)
     few = affordable_batch(batch_size, examined.sizes)
     placement = Placement.unchanged(examined.sizes)
-    with true_float32(), open_batches(examined, placement, few, place, 0, stream, workers) as batches:
+    with (
+        join_team(place) as team,
+        true_float32(),
+        open_batches(examined, placement, few, place, 0, stream, workers, team=team) as batches,
+    ):
         answers = evaluate(model, batches, plans, normalisation, how, tell)
     name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
     return make_report(name, examined.source.name, split, answers, how, len(examined.bad))

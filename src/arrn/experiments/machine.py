@@ -19,6 +19,7 @@ class Machine:
         stream: read samples from disk (True), keep them in memory (False), or as memory allows (None).
         workers: processes that read from disk.
         compiled: whether the network goes through `torch.compile`.
+        sync_batch_norm: with several processes, batch norms take their statistics over all of them; only on GPUs.
         captured: whether a GPU replays each step from a CUDA graph instead of being told its kernels one by one.
         deterministic: the same bits each time on a GPU too.
         checkpoint_every: epochs between checkpoints; None is as the time goes (`arrn.training.cadence`).
@@ -33,6 +34,7 @@ class Machine:
     checkpoint_every: float | None = None
     tensorboard: bool = False
     captured: bool = False
+    sync_batch_norm: bool = False
 
     def __post_init__(self) -> None:
         if self.workers < 0:

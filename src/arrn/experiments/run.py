@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from arrn.data import Augmentation, Batches, Examined, Normalisation, Placement, measure_statistics, open_batches
@@ -17,10 +18,12 @@ from arrn.experiments.folder import CHECKPOINTS, LOG, prepare_folder
 from arrn.experiments.machine import Machine
 from arrn.experiments.settings import RunSettings, write_settings
 from arrn.experiments.splits import open_run_data
+from arrn.experiments.team_run import check_same_start, check_shares, in_turn, share_norms
 from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import ARRN
 from arrn.provenance import provenance
 from arrn.saving import Metadata, save
+from arrn.teamwork import Team, join_team, team_device
 from arrn.training import Checkpoints, Log, Recipe, TrainingStep, Watcher, resume_from, stop_on_signals, train
 from arrn.training.log import check_tensorboard
 from arrn.training.step import order_memory
@@ -54,27 +57,56 @@ def run_training(
         RunError: for a run that had to stop.
     """
     machine = machine or Machine()
-    device = pick_device(machine.device)
+    device = team_device(pick_device(machine.device))
+    with join_team(device) as team:
+        if team.leads:
+            _run(settings, out, machine, resume, watcher, say, device, team)
+        else:  # the leader speaks and shows for all
+            _run(settings, out, machine, resume, None, lambda text: None, device, team)
+
+
+def _run(
+    settings: RunSettings,
+    out: Path,
+    machine: Machine,
+    resume: bool,
+    watcher: Watcher | None,
+    say: Say,
+    device: torch.device,
+    team: Team,
+) -> None:
     if machine.tensorboard:
         check_tensorboard()
-    if not prepare_folder(settings, out, resume, say):
+    finished = team.leads and not prepare_folder(settings, out, resume, say)
+    if team.most(int(finished)):
         return
     if machine.deterministic:
         make_deterministic()
-    data = open_run_data(settings)
+    with in_turn(team):  # the first one downloads what is missing
+        data = open_run_data(settings)
     if data.skipped:
         say(f"skipped {data.skipped} bad samples")
     model, recipe = build_network(settings, data.train, say)
-    order_memory(model.to(device), ndim=2)
+    order_memory(share_norms(model, machine, team, device).to(device), ndim=2)
     with ExitStack() as opened:
 
         def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
             return opened.enter_context(
-                open_batches(examined, placement, batch_size, device, settings.seed, machine.stream, machine.workers)
+                open_batches(
+                    examined,
+                    placement,
+                    batch_size,
+                    device,
+                    settings.seed,
+                    machine.stream,
+                    machine.workers,
+                    team=team,
+                )
             )
 
         placement = Placement.by(lambda size: entry_grid(model, size), data.train.sizes, entry_kernel(model))
         batches = batches_of(data.train, placement, recipe.batch_size)
+        check_shares(batches, team)
         mean, std = data.dataset.mean, data.dataset.std
         if mean is None or std is None:
             mean, std = measure_statistics(batches)
@@ -88,23 +120,33 @@ def run_training(
         augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding)
         steps = recipe.epochs * len(batches)
         step = TrainingStep(
-            model, augmentation, recipe, steps, settings.seed, machine.compiled, captured=machine.captured
+            model,
+            augmentation,
+            recipe,
+            steps,
+            settings.seed,
+            machine.compiled,
+            captured=machine.captured,
+            team=team if team.size > 1 else None,
         )
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
+        check_same_start(start, team, out)
         if start is not None:
             resume_from(step, start)
             say(f"going on from {start.file_name}")
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
-        facts = {"samples": len(data.train.source), "skipped": data.skipped, "device": str(device)}
-        _write_down(settings, recipe, out, facts)
+        facts: dict[str, object] = {"samples": len(data.train.source), "skipped": data.skipped, "device": str(device)}
+        if team.leads:
+            _write_down(settings, recipe, out, facts | ({"processes": team.size} if team.size > 1 else {}))
         done = 0 if start is None else start.epoch
         board = out / "tensorboard" if machine.tensorboard else None
-        with Log(out / LOG, done, board) as log, stop_on_signals() as stop:
+        with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:
             every = machine.checkpoint_every
             train(step, batches, recipe.epochs, checkpoints, log, stop, start, every, validate, watcher)
-            _save(model, out, Metadata(mean, std, "perfect", data.dataset.class_names))
+            if team.leads:
+                _save(model, out, Metadata(mean, std, "perfect", data.dataset.class_names))
 
 
 def _write_down(settings: RunSettings, recipe: Recipe, out: Path, facts: Mapping[str, object]) -> None:

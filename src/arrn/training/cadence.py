@@ -33,6 +33,11 @@ class Cadence:
         self._clock = clock
         self._last = clock()
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether steps alone decide, and not the clock."""
+        return self._interval is not None
+
     def due(self, done: int) -> bool:
         """Whether to write one after `done` steps of the run."""
         if self._interval is not None:

@@ -46,16 +46,19 @@ class Log:
         path: of `log.jsonl`.
         epochs: how many epochs are done; later entries are removed, since they will be written again.
         tensorboard: a folder for TensorBoard's files, or None.
+        writes: False for a process whose leader writes; the files are left alone.
     """
 
-    def __init__(self, path: Path, epochs: int = 0, tensorboard: Path | None = None) -> None:
+    def __init__(self, path: Path, epochs: int = 0, tensorboard: Path | None = None, writes: bool = True) -> None:
         self.path = path
+        self._board = None
+        if not writes:
+            return
         try:
             kept = [entry for entry in read_log(path) if entry["epoch"] <= epochs]
             write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in kept).encode())
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-        self._board = None
         if tensorboard is not None:
             check_tensorboard()
             from torch.utils.tensorboard import SummaryWriter

@@ -13,6 +13,7 @@ from arrn.data.batches import Batches
 from arrn.errors import ArrnError, RunError
 from arrn.training.cadence import Cadence
 from arrn.training.checkpoints import Checkpoint, Checkpoints
+from arrn.training.council import Council
 from arrn.training.interruption import StopRequest
 from arrn.training.log import Log
 from arrn.training.state import restore_state, state_tensors
@@ -42,7 +43,10 @@ def resume_from(step: TrainingStep, checkpoint: Checkpoint) -> None:
     totals = checkpoint.facts.get("totals")
     if not isinstance(totals, list | tuple) or len(totals) != 3 or not all(isinstance(t, int | float) for t in totals):
         raise ArrnError(f"{checkpoint.file_name} does not tell how far its epoch was: totals are {totals!r}")
-    step.reset(float(totals[0]), int(totals[1]), int(totals[2]))
+    if step.team.leads:  # the totals of all: one process goes on counting from them
+        step.reset(float(totals[0]), int(totals[1]), int(totals[2]))
+    else:
+        step.reset()
 
 
 def train(
@@ -76,7 +80,8 @@ def train(
             number, or when a checkpoint cannot be written.
     """
     per_epoch = len(batches)
-    cadence = Cadence(per_epoch, checkpoint_every)
+    council = Council(step.team, stop, Cadence(per_epoch, checkpoint_every), per_epoch)
+    leads = step.team.leads
     done = 0
     if start is not None:
         _check_counts(start, batches)
@@ -95,15 +100,16 @@ def train(
             if watcher is not None and time.monotonic() - looked > _SECONDS_BETWEEN_LOOKS:
                 loss, correct, seen = step.totals
                 looked = time.monotonic()
-                rate = (seen - seen_before) / (looked - began)
+                rate = step.team.size * (seen - seen_before) / (looked - began)
                 watcher.step_done(done - epoch * per_epoch, loss / seen, correct / seen, rate)
             inside = done % per_epoch
-            if inside and (stop.signal or cadence.due(done)):
-                _check_loss(step, epoch)
+            decision = council.after(done) if inside else None
+            if decision is not None and decision.checkpoint:
+                _check_loss(step.team_totals[0], epoch)
                 _write(checkpoints, step, epoch, inside, batches)
-                _stop_if_asked(stop.signal, f"epoch {epoch + 1}, step {inside} of {per_epoch}")
-        _check_loss(step, epoch)
-        loss, correct, seen = step.totals
+                _stop_if_asked(decision.signal, f"epoch {epoch + 1}, step {inside} of {per_epoch}")
+        loss, correct, seen = step.team_totals
+        _check_loss(loss, epoch)
         seconds = max(time.monotonic() - began, 1e-6)
         entry: dict[str, Any] = {
             "epoch": epoch + 1,
@@ -111,20 +117,21 @@ def train(
             "accuracy": correct / seen,
             "learning_rate": float(step.optimizer.param_groups[0]["lr"]),
             "seconds": round(seconds, 3),
-            "images_per_second": round((seen - seen_before) / seconds, 1),
+            "images_per_second": round((seen - seen_before * step.team.size) / seconds, 1),
         }
         if validate is not None:
             entry |= validate(step.model)
             step.model.train()
-        log.write(entry)
+        if leads:
+            log.write(entry)
         if watcher is not None:
             watcher.epoch_ends(entry)
-        asked = stop.signal  # once: a signal that comes later would find no checkpoint
-        if epoch + 1 == epochs or asked or cadence.due(done):
+        decision = council.after(done)  # once: a signal that comes later would find no checkpoint
+        if epoch + 1 == epochs or decision.checkpoint:
             step.reset()
             _write(checkpoints, step, epoch + 1, 0, batches)
         if epoch + 1 < epochs:
-            _stop_if_asked(asked, f"the end of epoch {epoch + 1}")
+            _stop_if_asked(decision.signal, f"the end of epoch {epoch + 1}")
 
 
 def _check_counts(start: Checkpoint, batches: Batches) -> None:
@@ -135,8 +142,7 @@ def _check_counts(start: Checkpoint, batches: Batches) -> None:
         )
 
 
-def _check_loss(step: TrainingStep, epoch: int) -> None:
-    loss = step.totals[0]
+def _check_loss(loss: float, epoch: int) -> None:
     if not math.isfinite(loss):
         raise RunError(
             f"the loss became {loss} in epoch {epoch + 1}: a lower learning rate may help; the checkpoints "
@@ -145,8 +151,9 @@ def _check_loss(step: TrainingStep, epoch: int) -> None:
 
 
 def _write(checkpoints: Checkpoints, step: TrainingStep, epoch: int, inside: int, batches: Batches) -> None:
-    facts = {"totals": step.totals, "counts": list(batches.counts)}
-    checkpoints.write(Checkpoint(epoch, inside, state_tensors(step), facts))
+    facts = {"totals": step.team_totals, "counts": list(batches.counts)}
+    if step.team.leads:
+        checkpoints.write(Checkpoint(epoch, inside, state_tensors(step), facts))
 
 
 def _stop_if_asked(signal: str | None, where: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import cast
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch
@@ -15,6 +17,7 @@ from arrn.errors import ArrnError
 from arrn.gpu import Replay
 from arrn.nn.dropout import LaplacianDropout
 from arrn.signal.grid import format_grid
+from arrn.teamwork import Team
 from arrn.training.optimisation import learning_rate, make_optimizer, set_learning_rate
 from arrn.training.recipe import Recipe
 from arrn.training.resolutions import share_out
@@ -67,6 +70,21 @@ def _enough_for_batch_norm(x: torch.Tensor) -> Iterator[None]:
         ) from None
 
 
+class _Parts(nn.Module):
+    """A network on several batches, of different grids, as one call: what is distributed must be one."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        answers = []
+        for x in parts:
+            with _enough_for_batch_norm(x):
+                answers.append(self.network(x))
+        return answers
+
+
 class TrainingStep:
     """Takes a network from one step to the next, and keeps count without waiting for the device.
 
@@ -80,7 +98,8 @@ class TrainingStep:
         steps: of the whole run, for the schedule.
         seed: of the run.
         compiled: whether to run the network through `torch.compile`.
-        captured: whether to record the whole step as a CUDA graph (`Replay`); only on a GPU.
+        captured: whether to record the whole step as a CUDA graph (`Replay`); only on a GPU, and by itself.
+        team: the processes that share each batch; their gradients are averaged (DistributedDataParallel).
     """
 
     def __init__(
@@ -92,55 +111,67 @@ class TrainingStep:
         seed: int,
         compiled: bool = False,
         captured: bool = False,
+        team: Team | None = None,
     ) -> None:
         device = next(model.parameters()).device
-        captured = captured and device.type == "cuda"
+        captured = captured and device.type == "cuda" and team is None
         self.model = model
+        self.team = team or Team()
         self.optimizer = make_optimizer(recipe, model.parameters(), device if captured else None)
         self._augmentation = augmentation.to(device)
         self._recipe = recipe
         self._steps = steps
         self._seed = seed
         self._autocast = autocast_for(recipe, device)
-        self._network: Callable[[torch.Tensor], torch.Tensor] = (
-            torch.compile(model, dynamic=False) if compiled else model
-        )
+        network = cast(nn.Module, torch.compile(model, dynamic=False)) if compiled else model
+        self._network: nn.Module = _Parts(network)
+        if self.team.size > 1:
+            # A process may have no sample for a level that others have samples for.
+            self._network = DistributedDataParallel(self._network, find_unused_parameters=True)
         self._loss = torch.zeros((), device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._seen = 0
-        self._take: Callable[[torch.Tensor, torch.Tensor], None] = (
-            Replay(self._compute, device) if captured and draws_on_device(model) else self._compute
-        )
+        self._take: Callable[[torch.Tensor, torch.Tensor, int], None] = self._compute
+        if captured and draws_on_device(model):
+            replay = Replay(lambda images, labels: self._compute(images, labels, len(labels)), device)
+            self._take = lambda images, labels, whole: replay(images, labels)
 
     def __call__(self, batch: Batch, number: int) -> None:
         """Takes step `number` of the run, counted from 0."""
-        torch.manual_seed(derive_seed(self._seed, "step", number))
+        others = (self.team.rank,) if self.team.rank else ()
+        torch.manual_seed(derive_seed(self._seed, "step", number, *others))
         set_learning_rate(self.optimizer, learning_rate(self._recipe, number, self._steps))
-        self._take(batch.images, batch.labels)
+        self._take(batch.images, batch.labels, batch.total)
         self._seen += len(batch.labels)
 
-    def _compute(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+    def _compute(self, images: torch.Tensor, labels: torch.Tensor, whole: int) -> None:
         """What happens on the device; nothing here waits for it."""
-        count = len(labels)
         images = self._augmentation(images)
         parts = [(images, labels)]
         if self._recipe.resolutions:
             parts = share_out(self.model, images, labels, self._recipe.resolutions)
         self.optimizer.zero_grad(set_to_none=True)
-        for x, answers in parts:
-            with self._autocast(), _enough_for_batch_norm(x):
-                logits = self._network(x)
-            # In float32, and as a share of the whole batch, so that several parts make one step.
-            loss = nn.functional.cross_entropy(logits.float(), answers, reduction="sum")
-            torch.autograd.backward(loss / count)
-            self._loss += loss.detach()
-            self._correct += (logits.argmax(dim=1) == answers).sum()
+        with self._autocast():
+            answers = self._network([x for x, _ in parts])
+        # In float32, and as a share of the whole batch, of which each process has a part: gradients are averaged.
+        right = torch.cat([part for _, part in parts])
+        logits = torch.cat(answers)
+        loss = nn.functional.cross_entropy(logits.float(), right, reduction="sum")
+        torch.autograd.backward(loss * self.team.size / whole)
+        self._loss += loss.detach()
+        self._correct += (logits.argmax(dim=1) == right).sum()
         self.optimizer.step()
 
     @property
     def totals(self) -> tuple[float, int, int]:
         """Summed loss, correct answers and samples since the last `reset`; waits for the device."""
         return float(self._loss), int(self._correct), self._seen
+
+    @property
+    def team_totals(self) -> tuple[float, int, int]:
+        """`totals` of all processes together; each of them must ask."""
+        loss, correct, seen = self.team.add_up([*map(float, self.totals)])
+        return loss, round(correct), round(seen)
 
     def reset(self, loss: float = 0.0, correct: int = 0, seen: int = 0) -> None:
         """Starts counting again, or goes on counting from where a checkpoint was."""
