@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class Result:
     provenance: Mapping[str, Any]
     command: str
     discrepancies: Sequence[Mapping[str, Any]] = ()
-    timings: Sequence[Mapping[str, Any]] = field(default=())
+    timings: Sequence[Mapping[str, Any]] = ()
 
     @property
     def epochs(self) -> int:
