@@ -7,6 +7,7 @@ by itself is a team of one, for which everything here does nothing.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,6 +110,8 @@ def join_team(device: torch.device) -> Iterator[Team]:
         _channel = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=_PATIENCE))
     except (RuntimeError, ValueError) as error:
         raise RunError(f"process {rank} of {size} cannot reach the others: {_first_line(error)}") from error
+    # Of 1x1 weights, whose order in memory has two descriptions.
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
     try:
         yield Team(rank, size)
     except (dist.DistError, RuntimeError) as error:

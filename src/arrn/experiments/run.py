@@ -18,7 +18,7 @@ from arrn.experiments.folder import CHECKPOINTS, LOG, prepare_folder
 from arrn.experiments.machine import Machine
 from arrn.experiments.settings import RunSettings, write_settings
 from arrn.experiments.splits import open_run_data
-from arrn.experiments.team_run import check_same_start, check_shares, in_turn, share_norms
+from arrn.experiments.team_run import check_same_start, in_turn, least_share, share_norms
 from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import ARRN
 from arrn.provenance import provenance
@@ -106,7 +106,7 @@ def _run(
 
         placement = Placement.by(lambda size: entry_grid(model, size), data.train.sizes, entry_kernel(model))
         batches = batches_of(data.train, placement, recipe.batch_size)
-        check_shares(batches, team)
+        least = least_share(batches, team)
         mean, std = data.dataset.mean, data.dataset.std
         if mean is None or std is None:
             mean, std = measure_statistics(batches)
@@ -128,6 +128,7 @@ def _run(
             machine.compiled,
             captured=machine.captured,
             team=team if team.size > 1 else None,
+            least_share=least,
         )
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None

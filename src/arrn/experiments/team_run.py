@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from arrn.data import Batches
+from arrn.data.epochs import plan_epoch
 from arrn.errors import ArrnError
 from arrn.experiments.machine import Machine
 from arrn.teamwork import Team
 from arrn.training import Checkpoint
 
-__all__ = ["check_same_start", "check_shares", "in_turn", "share_norms"]
+__all__ = ["check_same_start", "in_turn", "least_share", "share_norms"]
 
 
 @contextmanager
@@ -44,13 +45,18 @@ def share_norms(model: nn.Module, machine: Machine, team: Team, device: torch.de
     return shared
 
 
-def check_shares(batches: Batches, team: Team) -> None:
-    """Refuses batches of which some process would get nothing."""
-    least = min(min(batches.batch_size, count) for count in batches.counts if count)
+def least_share(batches: Batches, team: Team) -> int:
+    """The fewest samples that a process gets of a batch.
+
+    Raises:
+        ArrnError: where some process would get none.
+    """
+    least = min(len(planned.places) for planned in plan_epoch(batches.counts, batches.batch_size, 0, 0))
     if least < team.size:
         raise ArrnError(
             f"a batch of {least} samples cannot be shared by {team.size} processes: take a larger batch_size"
         )
+    return least // team.size
 
 
 def check_same_start(start: Checkpoint | None, team: Team, out: Path) -> None:

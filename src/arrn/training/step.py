@@ -15,6 +15,7 @@ from arrn.data.batches import Batch
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError
 from arrn.gpu import Replay
+from arrn.nn.arrn import ARRN
 from arrn.nn.dropout import LaplacianDropout
 from arrn.signal.grid import format_grid
 from arrn.teamwork import Team
@@ -54,6 +55,16 @@ def draws_on_device(model: nn.Module) -> bool:
         for module in model.modules()
         if isinstance(module, LaplacianDropout)
     )
+
+
+def may_leave_out(model: nn.Module, share: int, resolutions: int) -> bool:
+    """Whether a process with `share` samples of a batch may have none for a level, or for one of the resolutions."""
+    if resolutions > share or not draws_on_device(model):
+        return True
+    if not isinstance(model, ARRN) or model.dropout.draw == "sample":
+        return False
+    survival = model.dropout.survival(len(model.residuals) + len(model.below))
+    return any(round(share * q) == 0 for q in survival)
 
 
 @contextmanager
@@ -100,6 +111,7 @@ class TrainingStep:
         compiled: whether to run the network through `torch.compile`.
         captured: whether to record the whole step as a CUDA graph (`Replay`); only on a GPU, and by itself.
         team: the processes that share each batch; their gradients are averaged (DistributedDataParallel).
+        least_share: the fewest samples that a process of a team ever gets of a batch.
     """
 
     def __init__(
@@ -112,6 +124,7 @@ class TrainingStep:
         compiled: bool = False,
         captured: bool = False,
         team: Team | None = None,
+        least_share: int = 0,
     ) -> None:
         device = next(model.parameters()).device
         captured = captured and device.type == "cuda" and team is None
@@ -126,8 +139,8 @@ class TrainingStep:
         network = cast(nn.Module, torch.compile(model, dynamic=False)) if compiled else model
         self._network: nn.Module = _Parts(network)
         if self.team.size > 1:
-            # A process may have no sample for a level that others have samples for.
-            self._network = DistributedDataParallel(self._network, find_unused_parameters=True)
+            idle = may_leave_out(model, least_share, len(recipe.resolutions))
+            self._network = DistributedDataParallel(self._network, find_unused_parameters=idle)
         self._loss = torch.zeros((), device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._seen = 0
@@ -153,10 +166,11 @@ class TrainingStep:
         self.optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             answers = self._network([x for x, _ in parts])
-        # In float32, and as a share of the whole batch, of which each process has a part: gradients are averaged.
+        # In float32 at least. Gradients are averaged over processes: each has a share of the sum.
         right = torch.cat([part for _, part in parts])
         logits = torch.cat(answers)
-        loss = nn.functional.cross_entropy(logits.float(), right, reduction="sum")
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        loss = nn.functional.cross_entropy(wide, right, reduction="sum")
         torch.autograd.backward(loss * self.team.size / whole)
         self._loss += loss.detach()
         self._correct += (logits.argmax(dim=1) == right).sum()
