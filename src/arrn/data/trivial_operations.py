@@ -25,26 +25,29 @@ def change_tones(images: torch.Tensor, drawn: Drawn, fixed: torch.Tensor) -> tor
     Returns:
         whole numbers as float32, of the same shape.
     """
-    levels = images.flatten(2).long()
-    pixels = levels.shape[2]
-    counts = levels.new_zeros((*levels.shape[:2], 256), dtype=torch.int32)
-    counts.scatter_add_(2, levels, counts.new_ones(()).expand_as(levels))
-    up_to = counts.cumsum(dim=2, dtype=torch.int32)
-    below_highest = up_to < pixels
-
-    lowest = (up_to == 0).sum(dim=2, keepdim=True)
-    spread = below_highest.sum(dim=2, keepdim=True) - lowest
+    shown = images.flatten(2)
+    batch, channels, pixels = shown.shape
     level = torch.arange(256, device=images.device)
+
+    lowest, highest = torch.aminmax(shown, dim=2, keepdim=True)
+    spread = highest - lowest
     stretched = ((level - lowest) * (255 / spread)).floor()
 
-    step = (up_to * below_highest).amax(dim=2, keepdim=True).div(255, rounding_mode="floor")
+    # One row of places after the other, along one axis: only so can torch count deterministically within a CUDA graph.
+    first = torch.arange(0, batch * channels * 256, 256, device=images.device)
+    place = (shown + first.view(batch, channels, 1)).flatten()
+    counts = torch.zeros(batch * channels * 256, dtype=torch.int32, device=images.device)
+    counts = counts.scatter_add_(0, place, counts.new_ones(()).expand_as(place)).view(batch, channels, 256)
+    up_to = counts.cumsum(dim=2, dtype=torch.int32)
+    below_highest = (up_to * (up_to < pixels)).amax(dim=2, keepdim=True)
+    step = below_highest.div(255, rounding_mode="floor")
     rounded = up_to - counts + step.div(2, rounding_mode="floor")
     equalized = rounded.div(step.clamp(min=1), rounding_mode="floor").clamp(max=255)
 
     # An image of one value cannot be stretched, one of very few pixels not equalized: the fixed table keeps those.
     table = torch.where(drawn.is_one("Equalize", 3) & (step > 0), equalized, fixed.unsqueeze(1))
     table = torch.where(drawn.is_one("AutoContrast", 3) & (spread > 0), stretched, table)
-    return table.gather(2, levels).view(images.shape)
+    return table.flatten().gather(0, place).view(images.shape)
 
 
 def blend(toned: torch.Tensor, images: torch.Tensor, drawn: Drawn) -> torch.Tensor:

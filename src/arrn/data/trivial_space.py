@@ -154,7 +154,7 @@ def _numbers(operation: str, magnitude: float) -> list[float]:
         # Brightness blends with black: no weight is as good, and needs no black image.
         weights = [1.0 + magnitude, 0.0 if operation == "Brightness" else 1.0 - (1.0 + magnitude)]
     # In two parts, the first of which times half a size has no rounding error in float32: torchvision makes this
-    # product in float64, and pixels halfway between two others show the difference.
+    # product in float64, and pixels about halfway between two others would show the difference.
     high = [math.ldexp(round(math.ldexp(value, 12)), -12) for value in corner]
     low = [value - part for value, part in zip(corner, high, strict=True)]
     return [*linear, *shift, *high, *low, *weights]
