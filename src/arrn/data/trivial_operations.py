@@ -33,7 +33,7 @@ def change_tones(images: torch.Tensor, drawn: Drawn, fixed: torch.Tensor) -> tor
     spread = highest - lowest
     stretched = ((level - lowest) * (255 / spread)).floor()
 
-    # One row of places after the other, along one axis: only so can torch count deterministically within a CUDA graph.
+    # Along one axis: along several, torch's deterministic count would take numbers from the host on a GPU.
     first = torch.arange(0, batch * channels * 256, 256, device=images.device)
     place = (shown + first.view(batch, channels, 1)).flatten()
     counts = torch.zeros(batch * channels * 256, dtype=torch.int32, device=images.device)
