@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 from torchvision.transforms import v2
 
-from arrn.data import Augmentation, Normalisation
+from arrn.data import Augmentation, Normalisation, TrivialAugmentWide
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
@@ -109,3 +109,15 @@ def test_randomness_comes_from_torchs_generator_alone() -> None:
     torch.manual_seed(7)
     assert torch.equal(augmentation(pixels), first)
     assert not torch.equal(first, second)
+
+
+def test_trivial_augment_goes_first() -> None:
+    pixels, normalisation = images(60, 3, 8, 8), Normalisation(MEAN, STD)
+    torch.manual_seed(7)
+    changed = TrivialAugmentWide()(pixels)
+    flipped = Augmentation(normalisation)(changed)
+    torch.manual_seed(7)
+    assert torch.equal(Augmentation(normalisation, trivial_augment=True)(pixels), flipped)
+    torch.manual_seed(7)
+    alone = Augmentation(normalisation, flip=False, padding=0.0, trivial_augment=True)(pixels)
+    assert torch.equal(alone, normalisation(changed))

@@ -47,7 +47,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "adamw": {"epochs": EPOCHS},
     "sgd": {"epochs": EPOCHS, "optimizer": "sgd", "learning_rate": 0.05},
     "sgd without momentum": {"epochs": EPOCHS, "optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05},
-    "random resolutions": {"epochs": EPOCHS, "resolutions": [8, 5, 4]},
+    "random resolutions": {"epochs": EPOCHS, "resolutions": [8, 5, 4], "trivial_augment": True},
 }
 
 

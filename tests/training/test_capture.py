@@ -27,6 +27,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], Recipe]] = {
     "random resolutions": ("resnet18_small_stem", {"width": 8}, Recipe(resolutions=(32, 16, 8))),
     "switchable norms": ("resnet18_switchable", {}, Recipe(resolutions=(32, 16, 8))),
     "a Fourier operator": ("fourier_operator", {}, Recipe()),
+    "TrivialAugmentWide": ("arrn_small", {}, Recipe(trivial_augment=True)),
     "SGD": ("arrn_small", {}, Recipe(optimizer="sgd", momentum=0.9, learning_rate=1e-2)),
 }
 
@@ -35,7 +36,8 @@ def make_step(name: str, options: dict[str, Any], recipe: Recipe, device: str, c
     torch.manual_seed(0)
     model = order_memory(arrn.create_model(name, num_classes=10, **options).to(device), ndim=2).train()
     normalisation = Normalisation((0.5,) * 3, (0.25,) * 3)
-    return TrainingStep(model, Augmentation(normalisation), recipe, STEPS, seed=0, captured=captured)
+    augmentation = Augmentation(normalisation, trivial_augment=recipe.trivial_augment)
+    return TrainingStep(model, augmentation, recipe, STEPS, seed=0, captured=captured)
 
 
 def batches(device: str, count: int = 32) -> list[Batch]:

@@ -26,6 +26,7 @@ recipes = st.builds(
     weight_decay=st.floats(0, 1),
     flip=st.booleans(),
     crop_padding=shares,
+    trivial_augment=st.booleans(),
     resolutions=st.lists(st.integers(1, 512), max_size=4).map(tuple),
     policy=st.sampled_from(["exact", "cheap"]),
     precision=st.sampled_from(["auto", "float32", "bfloat16"]),
@@ -44,6 +45,7 @@ def test_the_papers_recipe_for_cifar_number_by_number() -> None:
         "weight_decay": 1e-3,
         "flip": True,
         "crop_padding": 4 / 32,
+        "trivial_augment": False,
         "resolutions": (),
         "policy": "exact",
         "precision": "auto",
@@ -56,6 +58,8 @@ def test_the_papers_recipe_for_larger_images() -> None:
     assert PAPER_LARGER_IMAGES.optimizer == "sgd"
     assert (PAPER_LARGER_IMAGES.learning_rate, PAPER_LARGER_IMAGES.weight_decay) == (1e-2, 1e-3)
     assert (PAPER_LARGER_IMAGES.epochs, PAPER_LARGER_IMAGES.batch_size) == (100, 128)
+    assert PAPER_LARGER_IMAGES.trivial_augment
+    assert (PAPER_LARGER_IMAGES.flip, PAPER_LARGER_IMAGES.crop_padding) == (False, 0.0)
 
 
 @given(recipes)
@@ -94,6 +98,7 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         ("resolutions = [0]", "resolutions must be a list of whole numbers"),
         ("resolutions = 8.5", "resolutions must be a list of whole numbers"),
         ('flip = "yes"', "flip must be true or false"),
+        ("trivial_augment = 1", "trivial_augment must be true or false, got 1"),
         ('optimizer = "adam"', "optimizer must be 'adamw' or 'sgd', got 'adam'"),
         ("policy = 2020-01-01", "policy must be 'exact' or 'cheap'"),
         ("epochs == 3", "is not valid TOML"),

@@ -14,6 +14,7 @@ from arrn.data.parquet import ParquetImages
 from arrn.data.placement import Placement
 from arrn.data.source import BadSample, Selection, Source
 from arrn.data.statistics import measure_statistics
+from arrn.data.trivial_augment import TrivialAugmentWide
 
 __all__ = [
     "Augmentation",
@@ -32,6 +33,7 @@ __all__ = [
     "Selection",
     "Source",
     "StreamedBatches",
+    "TrivialAugmentWide",
     "decode",
     "examine",
     "fits_in_memory",

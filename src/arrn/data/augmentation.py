@@ -1,4 +1,4 @@
-"""From stored samples to what the network sees: normalisation, flips, crops, on the device, per sample."""
+"""From stored samples to what the network sees: normalisation, random changes, on the device, per sample."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from arrn.data.trivial_augment import TrivialAugmentWide
 
 __all__ = ["Augmentation", "Normalisation"]
 
@@ -38,23 +40,34 @@ class Augmentation(nn.Module):
 
     In the paper's order: zeros are padded after normalisation, so they are the mean colour. The
     padding is a part of the size, the same part on every grid: 1/8 is the paper's 4 at 32x32.
+    TrivialAugmentWide, where it is wanted, comes before all that, as its operations are for uint8.
     Randomness comes from torch's generator of the device.
 
     Args:
         normalisation: from uint8 to floats.
         flip: whether to mirror half of the samples along the last axis.
         padding: the padding along each edge as a part of the size; 0 does not crop.
+        trivial_augment: whether `TrivialAugmentWide` goes first; only for grey and colour images.
 
     Shape: (batch, channels, *space), unchanged; with two axes in channels-last order.
     """
 
-    def __init__(self, normalisation: Normalisation, flip: bool = True, padding: float = 1 / 8) -> None:
+    def __init__(
+        self,
+        normalisation: Normalisation,
+        flip: bool = True,
+        padding: float = 1 / 8,
+        trivial_augment: bool = False,
+    ) -> None:
         super().__init__()
         self.normalisation = normalisation
         self.flip = flip
         self.padding = padding
+        self.trivial_augment = TrivialAugmentWide() if trivial_augment else None
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.trivial_augment is not None:
+            images = self.trivial_augment(images)
         batch, ndim, device = images.shape[0], images.ndim - 2, images.device
         index: list[torch.Tensor] = [torch.arange(batch, device=device).view(-1, *[1] * ndim)]
         inside = torch.ones((), dtype=torch.bool, device=device)

@@ -117,7 +117,7 @@ def _run(
             few = affordable_batch(recipe.batch_size, sizes)
             validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
         tune_device(device, one_shape=len(batches.grids) == 1 and not machine.deterministic)
-        augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding)
+        augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment)
         steps = recipe.epochs * len(batches)
         step = TrainingStep(
             model,

@@ -41,6 +41,7 @@ def _one_of(*choices: str) -> _Rule:
 _POSITIVE = _Rule("a number above 0", lambda value: _number(value) and value > 0)
 _NOT_NEGATIVE = _Rule("a number of at least 0", lambda value: _number(value) and value >= 0)
 _SHARE = _Rule("a number in [0, 1)", lambda value: _number(value) and 0 <= value < 1)
+_YES_OR_NO = _Rule("true or false", lambda value: isinstance(value, bool))
 _RULES = {
     "epochs": _Rule("a whole number of at least 1", _whole),
     "batch_size": _Rule("a whole number of at least 1", _whole),
@@ -50,8 +51,9 @@ _RULES = {
     "betas": _Rule("two numbers in [0, 1)", _SHARE.holds, count=2),
     "momentum": _SHARE,
     "weight_decay": _NOT_NEGATIVE,
-    "flip": _Rule("true or false", lambda value: isinstance(value, bool)),
+    "flip": _YES_OR_NO,
     "crop_padding": _SHARE,
+    "trivial_augment": _YES_OR_NO,
     "resolutions": _Rule("a list of whole numbers of at least 1", _whole, count=None),
     "policy": _one_of("exact", "cheap"),
     "precision": _one_of("auto", "float32", "bfloat16"),
@@ -73,6 +75,7 @@ class Recipe:
         weight_decay: decoupled for AdamW, added to the gradient for SGD.
         flip: mirror half of the samples along the last axis.
         crop_padding: zeros along each edge before the random crop, as a part of the size.
+        trivial_augment: first do one of the random operations of TrivialAugmentWide to each image.
         resolutions: every batch is shared out evenly over these lower resolutions; none by default.
         policy: the level for inputs between two sizes, in training and evaluation of an ARRN.
         precision: "auto" (bfloat16 on a GPU that has it), "float32" or "bfloat16".
@@ -88,6 +91,7 @@ class Recipe:
     weight_decay: float = 1e-3
     flip: bool = True
     crop_padding: float = 0.125
+    trivial_augment: bool = False
     resolutions: tuple[int, ...] = ()
     policy: Policy = "exact"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -118,9 +122,16 @@ class Recipe:
 PAPER_CIFAR = Recipe()
 """The paper's recipe for CIFAR-10 and CIFAR-100 (its appendix on hyperparameters)."""
 
-# The paper does not state the momentum; its TrivialAugmentWide is not here yet.
+# The paper does not state the momentum, and names no augmentation but TrivialAugmentWide: no flip, no crop.
 PAPER_LARGER_IMAGES = Recipe(
-    optimizer="sgd", learning_rate=1e-2, final_learning_rate=0.0, momentum=0.9, crop_padding=0.0, policy="cheap"
+    optimizer="sgd",
+    learning_rate=1e-2,
+    final_learning_rate=0.0,
+    momentum=0.9,
+    flip=False,
+    crop_padding=0.0,
+    trivial_augment=True,
+    policy="cheap",
 )
 """The paper's recipe for TinyImageNet and STL10, whose inputs between two sizes go to the lower one."""
 
