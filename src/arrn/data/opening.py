@@ -37,7 +37,7 @@ def open_batches(
         progress: told the number of samples read into memory so far.
     """
     if stream is None:
-        stream = not fits_in_memory(examined.sizes, placement, device)
+        stream = not fits_in_memory(examined, placement, device)
     if stream:
         return StreamedBatches(examined, placement, batch_size, seed, device, workers)
     return MemoryBatches(load_buckets(examined, placement, device, progress), batch_size, seed)
