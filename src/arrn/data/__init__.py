@@ -15,6 +15,7 @@ from arrn.data.npz import NpzArrays
 from arrn.data.opening import open_batches
 from arrn.data.parquet import ParquetFiles
 from arrn.data.placement import Placement
+from arrn.data.single import read_input
 from arrn.data.sound import SoundCodec, Window, fit_window
 from arrn.data.source import BadSample, Selection, Source
 from arrn.data.statistics import measure_statistics
@@ -64,6 +65,7 @@ __all__ = [
     "measure_statistics",
     "open_batches",
     "open_dataset",
+    "read_input",
     "wav_header",
     "word_for",
 ]

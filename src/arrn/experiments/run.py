@@ -65,8 +65,11 @@ def run_training(
     data = open_run_data(settings)
     if data.skipped:
         say(f"skipped {data.skipped} bad samples")
+    for remark in data.remarks:
+        say(remark)
     model, recipe = build_network(settings, data.train, say)
-    order_memory(model.to(device), ndim=2)
+    form = data.train.source.form
+    order_memory(model.to(device), form.ndim)
     with ExitStack() as opened:
 
         def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
@@ -105,7 +108,8 @@ def run_training(
         with Log(out / LOG, done, board) as log, stop_on_signals() as stop:
             every = machine.checkpoint_every
             train(step, batches, recipe.epochs, checkpoints, log, stop, start, every, validate, watcher)
-            _save(model, out, Metadata(mean, std, "perfect", data.dataset.class_names))
+            window = settings.window if form.ndim == 1 else None
+            _save(model, out, Metadata(mean, std, "perfect", data.dataset.class_names, window))
 
 
 def _write_down(settings: RunSettings, recipe: Recipe, out: Path, facts: Mapping[str, object]) -> None:
