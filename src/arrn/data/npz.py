@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,16 +95,21 @@ def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:
     return sizes[-1], f"{sizes[-1].name} is read, the largest size; there is also {others}" if others else None
 
 
-def _opened(file: Path) -> Any:
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
     try:
-        opened = np.load(file, allow_pickle=False)
-    except FileNotFoundError:
-        raise ArrnError(f"{file} is missing") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ArrnError(f"{file} is truncated or not an npz file: {str(error).splitlines()[0]}") from None
-    if not isinstance(opened, np.lib.npyio.NpzFile):
-        raise ArrnError(f"{file} is not an npz file: it holds a single array")
-    return opened
+        stream = file.open("rb")
+    except OSError as error:
+        raise ArrnError(f"{file} cannot be read: {error.strerror or error}") from None
+    with stream:  # numpy leaves it open where the file is broken
+        try:
+            arrays = np.load(stream, allow_pickle=False)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ArrnError(f"{file} is truncated or not an npz file: {str(error).splitlines()[0]}") from None
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise ArrnError(f"{file} is not an npz file: it holds a single array")
+        with arrays:
+            yield arrays
 
 
 def _array(arrays: Any, key: str, file: Path) -> Array:
