@@ -78,13 +78,14 @@ def test_volumes_from_training_to_an_evaluation(arrn_command: Command, tmp_path:
     ladder = [*LADDER, "--option", "sizes=[12,6,4]"]
     out = arrn_command("train", "organ", "--data", tmp_path / "organ", *ladder, *QUICK, "--out", run).out
     assert "organ_64.npz is read" in out
-    assert "mirrored" not in out
+    assert "validation" in out
     assert arrn.load(run).ndim == 3
     told = arrn_command("evaluate", run, "--resolutions", "12,6", "--policy", "exact", "--adapt", "--device", "cpu")
     assert "balanced accuracy in %" in told.out
     found = results(run / "evaluation.json")
     assert set(found) == {12, 6}
     assert found[12]["balanced_accuracy"] > 0.9
+    arrn_command("evaluate", run, "--resolutions", "12", "--split", "validation", "--device", "cpu")
     assert "takes volumes" in arrn_command("predict", run, "x.wav", code=2).err
 
 

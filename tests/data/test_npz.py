@@ -36,6 +36,15 @@ def test_arrays_of_every_layout_are_read(tmp_path: Path, size: tuple[int, ...], 
     assert dataset.test.where(7) == f"{file} test_images 7"
 
 
+def test_a_published_validation_split_is_kept_apart(tmp_path: Path) -> None:
+    dataset = open_dataset(str(write_npz(tmp_path / "set.npz")))
+    assert dataset.validation is not None
+    assert torch.equal(dataset.validation.read(2)[0], torch.from_numpy(np.load(tmp_path / "set.npz")["val_images"][2]))
+    assert open_dataset(str(write_npz(tmp_path / "x.npz", val_images=None, val_labels=None))).validation is None
+    with pytest.raises(ArrnError, match="has no 'val_labels'"):
+        open_dataset(str(write_npz(tmp_path / "x.npz", val_labels=None)))
+
+
 def test_a_pickle_holds_no_images(tmp_path: Path) -> None:
     source = NpzArrays(write_npz(tmp_path / "set.npz", 12, (16, 16)), "train")
     expected = source.read(3)

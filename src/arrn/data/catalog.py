@@ -32,6 +32,7 @@ class Dataset:
         mean, std: the published normalisation, one number per channel of images in [0, 1]; None means
             that it is to be measured on `train`.
         remark: what a user should know of the choice of files, if anything.
+        validation: a published validation split beside the test split, if there is one.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Dataset:
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     remark: str | None = None
+    validation: Source | None = None
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -85,7 +87,7 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
         name = root.resolve().name if root.is_dir() else root.stem
     splits = _open_splits(name, Path(root).expanduser(), window or Window())
     mean, std = PUBLISHED.get(name, (None, None))
-    return Dataset(splits.train.name, splits.train, splits.test, mean, std, splits.remark)
+    return Dataset(splits.train.name, splits.train, splits.test, mean, std, splits.remark, splits.validation)
 
 
 def _open_splits(name: str, root: Path, window: Window) -> Splits:

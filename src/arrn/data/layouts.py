@@ -10,7 +10,7 @@ from arrn.data.cifar import CIFAR_FOLDERS, CifarBatches
 from arrn.data.codec import PICTURES, Codec
 from arrn.data.folder import ClassFolders, files_in, find_class_folder
 from arrn.data.imagenette import IMAGENETTE_FOLDERS, imagenette_words
-from arrn.data.npz import NpzArrays, find_npz
+from arrn.data.npz import find_npz, open_npz
 from arrn.data.parquet import ParquetFiles
 from arrn.data.parquet_layout import find_parquet
 from arrn.data.sound import SoundCodec, Window
@@ -24,15 +24,17 @@ __all__ = ["DOWNLOADS", "LAYOUTS", "LOOKED_FOR", "Splits"]
 
 @dataclass(frozen=True)
 class Splits:
-    """What lies under a root; no test split is None.
+    """What lies under a root; a split that is not there is None.
 
     Attributes:
         train, test: the splits.
+        validation: a third one, where there is one beside a test split.
         remark: what to say of the choice of files, if anything.
     """
 
     train: Source
     test: Source | None
+    validation: Source | None = None
     remark: str | None = None
 
 
@@ -94,7 +96,8 @@ def _npz(name: str, root: Path, window: Window) -> Splits | None:
     if found is None:
         return None
     file, remark = found
-    return Splits(NpzArrays(file, "train"), NpzArrays(file, "test"), remark)
+    train, validation, test = open_npz(file)
+    return Splits(train, test, validation, remark)
 
 
 def _class_folders(name: str, root: Path, window: Window) -> Splits | None:

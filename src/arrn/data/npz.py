@@ -16,7 +16,7 @@ from arrn.data.form import Form
 from arrn.data.source import Source
 from arrn.errors import ArrnError
 
-__all__ = ["NpzArrays", "find_npz"]
+__all__ = ["NpzArrays", "find_npz", "open_npz"]
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +32,7 @@ class NpzArrays(Source):
 
     Args:
         file: the npz file.
-        split: "train" or "test".
+        split: "train", "val" or "test".
         name: the name of the set; by default that of the file.
 
     Raises:
@@ -70,6 +70,14 @@ class NpzArrays(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_samples": None}
+
+
+def open_npz(file: Path, name: str | None = None) -> tuple[NpzArrays, NpzArrays | None, NpzArrays]:
+    """The training split, the validation split (None where there is none) and the test split of a file."""
+    with _opened(file) as arrays:
+        has_validation = any(key.startswith("val_") for key in arrays.files)
+    validation = NpzArrays(file, "val", name) if has_validation else None
+    return NpzArrays(file, "train", name), validation, NpzArrays(file, "test", name)
 
 
 def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:

@@ -22,7 +22,7 @@ class RunData:
     Attributes:
         dataset: what was opened.
         train: what is trained on.
-        validation: what was held out of the training set, if anything.
+        validation: what was held out of the training set, or else the set's own validation split, if any.
         skipped: how many samples could not be read.
         remarks: what a user should know of how they were read, a line each.
     """
@@ -35,7 +35,7 @@ class RunData:
 
 
 def open_run_data(settings: RunSettings, progress: Callable[[int], None] | None = None) -> RunData:
-    """Opens the training set, looks at every sample and holds out the validation split."""
+    """Opens the training set, looks at every sample, and holds out or opens the validation split."""
     dataset = _open(settings)
     # Whole images where bad ones are to be skipped: a header does not tell that an image is cut short.
     examined = examine(dataset.train, settings.skip_bad, decode=settings.skip_bad, progress=progress)
@@ -43,6 +43,8 @@ def open_run_data(settings: RunSettings, progress: Callable[[int], None] | None 
     if settings.holdout:
         parts = hold_out(examined.source, settings.holdout, derive_seed(settings.seed, "holdout"))
         train, validation = (_examined(part, examined) for part in parts)
+    elif dataset.validation is not None:
+        validation = examine(dataset.validation, settings.skip_bad, decode=settings.skip_bad)
     remarks = [*([dataset.remark] if dataset.remark else []), *examined.remarks]
     return RunData(dataset, train, validation, len(examined.bad), tuple(remarks))
 
