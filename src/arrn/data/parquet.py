@@ -15,6 +15,7 @@ import torch
 
 from arrn.data.codec import PICTURES, Codec
 from arrn.data.extras import needs
+from arrn.data.form import IMAGE
 from arrn.data.parquet_schema import SOUNDS, read_columns
 from arrn.data.sound import SoundCodec, Window
 from arrn.data.source import BadSample, Source
@@ -91,8 +92,9 @@ class ParquetFiles(Source):
         return self.codec.decode(self._encoded(index), self.where(index))
 
     def changes(self, index: int) -> tuple[str, ...]:
-        # Images never change, and their bytes need not be fetched to say so.
-        return () if self.codec is PICTURES else self.codec.changes(self._encoded(index), self.where(index))
+        if self.form == IMAGE:  # nothing to say, and no need to fetch the bytes for it
+            return ()
+        return self.codec.changes(self._encoded(index), self.where(index))
 
     def _locate(self, index: int) -> tuple[tuple[int, int, int], int]:
         if not 0 <= index < len(self):
