@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arrn.data import BadSample, WavHeader, decode_wav, wav_header
 from sounds import float_wav, tone, wav_bytes
@@ -78,3 +80,15 @@ def test_a_file_that_is_cut_short_is_named() -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSample, match="x: no such file"):
         decode_wav(tmp_path / "none.wav", "x")
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.integers(0, len(WHOLE)))
+def test_damaged_files_are_read_or_named(place: int, value: int, kept: int) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[place % 60] = value  # where the headers are
+    damaged[place] = value
+    try:
+        sound, header = decode_wav(bytes(damaged[:kept]), "x")
+    except BadSample:
+        return
+    assert sound.shape == (1, header.length)
