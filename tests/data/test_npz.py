@@ -105,6 +105,12 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
         open_dataset(str(file))
 
 
+def test_splits_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "set.npz", 12, (8, 8), test_images=np.zeros((12, 8, 8, 8), np.uint8))
+    with pytest.raises(ArrnError, match=r"different kinds: Form\(ndim=2, .* and Form\(ndim=3"):
+        open_dataset(str(file))
+
+
 def test_a_label_beyond_the_training_classes_is_a_bad_sample(tmp_path: Path) -> None:
     labels = np.array([0, 1, 2, *[0] * 9], np.uint8)
     dataset = open_dataset(str(write_npz(tmp_path / "set.npz", test_labels=labels)))

@@ -92,6 +92,15 @@ def test_parquet_files_hold_sound(tmp_path: Path, rate: int | None, column: str)
     assert torch.equal(dataset.train.read(1), decode_wav(clips[1], "x")[0])
 
 
+def test_the_first_good_clip_gives_the_rate(tmp_path: Path) -> None:
+    clips, labels = [wav_bytes(LOW, 64), b"", wav_bytes(LOW, 32)], [-1, 0, 0]
+    source = open_dataset("mine", write_audio_parquet(tmp_path / "train.parquet", clips, labels).parent).train
+    assert source.read(2).shape == (1, 32)
+    with pytest.raises(BadSample, match="row 0: has no label"):
+        examine(source)
+    assert len(examine(source, skip_bad=True).bad) == 2
+
+
 def test_the_test_split_is_heard_at_the_rate_of_the_training_split(tmp_path: Path) -> None:
     write_audio_parquet(tmp_path / "train.parquet", [wav_bytes(LOW, 64)], [0])
     write_audio_parquet(tmp_path / "test.parquet", [wav_bytes(tone(128, 2), 128)], [0])

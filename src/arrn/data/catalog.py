@@ -86,6 +86,9 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
         root = Path(name).expanduser()
         name = root.resolve().name if root.is_dir() else root.stem
     splits = _open_splits(name, Path(root).expanduser(), window or Window())
+    for other in (splits.test, splits.validation):
+        if other is not None and other.form != splits.train.form:
+            raise ArrnError(f"the splits of {root} are of different kinds: {splits.train.form} and {other.form}")
     mean, std = PUBLISHED.get(name, (None, None))
     return Dataset(splits.train.name, splits.train, splits.test, mean, std, splits.remark, splits.validation)
 

@@ -6,7 +6,7 @@ import bisect
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,7 @@ class ParquetFiles(Source):
         self._forget()
         self.codec: Codec = PICTURES
         if parts[0].kind == SOUNDS:
-            clips = ((self._encoded(index), self.where(index)) for index in range(len(self)))
-            self.codec = SoundCodec((window or Window()).at_rate_of(clips, parts[0].sampling_rate))
+            self.codec = SoundCodec((window or Window()).at_rate_of(self._clips(), parts[0].sampling_rate))
         self.form = self.codec.form
 
     def where(self, index: int) -> str:
@@ -109,6 +108,14 @@ class ParquetFiles(Source):
         if data is None:
             raise BadSample(self.where(index), f"column {self._columns[file]!r} holds no bytes")
         return bytes(data)
+
+    def _clips(self) -> Iterator[tuple[bytes, str]]:
+        """The files that are there, in order, and where; which of them can be read is another question."""
+        for index in range(len(self)):
+            try:
+                yield self._encoded(index), self.where(index)
+            except BadSample:
+                continue
 
     def _files_of(self, file: int, group: int) -> Any:
         """The encoded files of a row group, as an arrow array of binaries."""

@@ -58,7 +58,9 @@ class Window:
                 return replace(self, rate=wav_header(encoded, where).rate)
             except BadSample as error:
                 first_error = first_error or error
-        raise first_error or ArrnError("a set without clips has no sample rate of its own: give one with --sample-rate")
+        raise first_error or ArrnError(
+            "a set without good clips has no sample rate of its own: give one by --sample-rate"
+        )
 
 
 def fit_window(sound: torch.Tensor, samples: int) -> torch.Tensor:
