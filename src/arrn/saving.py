@@ -36,12 +36,14 @@ class Metadata:
         mean, std: the normalisation of the inputs, one number per channel (None: not known).
         resampler: how inputs were brought to lower resolutions, a name or `kernel_options`.
         class_names: a name for each output.
+        window: seconds of sound that an input spans; None for what is no sound.
     """
 
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     resampler: str | Mapping[str, Any] | None = None
     class_names: tuple[str, ...] | None = None
+    window: float | None = None
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
@@ -112,7 +114,11 @@ def _read_metadata(inputs: Mapping[str, Any]) -> Metadata:
     names: Sequence[str] | None = inputs.get("class_names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise ArrnError(f"class_names must be a list of names, got {names!r}")
-    return Metadata(numbers("mean"), numbers("std"), inputs.get("resampler"), None if names is None else tuple(names))
+    window = inputs.get("window")
+    if window is not None and not (isinstance(window, int | float) and math.isfinite(window) and window > 0):
+        raise ArrnError(f"window must be a number of seconds above 0, got {window!r}")
+    class_names = None if names is None else tuple(names)
+    return Metadata(numbers("mean"), numbers("std"), inputs.get("resampler"), class_names, window)
 
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:

@@ -227,7 +227,7 @@ def test_a_grey_image_cannot_be_normalised(arrn_command: Command, tmp_path: Path
     (tmp_path / "data" / "grey").mkdir(parents=True)
     Image.new("L", (8, 8), 128).save(tmp_path / "data" / "grey" / "0.png")
     failed = arrn_command("train", tmp_path / "data", *QUICK, "--out", tmp_path / "run", code=2)
-    assert "the training images are constant" in failed.err
+    assert "the training samples are constant" in failed.err
 
 
 def test_a_single_image_trains(arrn_command: Command, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pictures import encoded, picture, write_folder, write_parquet
 
 
 def test_every_name_is_listed() -> None:
-    assert list_datasets() == ["cifar10", "cifar100", "sample"]
+    assert list_datasets() == ["cifar10", "cifar100", "imagenette", "sample", "stl10", "tinyimagenet"]
 
 
 def test_an_unknown_name_says_what_would_do() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arrn.data import BadSample, ImageFolder, ParquetImages, Source, examine
+from arrn.data import BadSample, ImageFolder, ParquetFiles, Source, examine
 from arrn.errors import ArrnError
 from pictures import encoded, picture, write_folder, write_parquet
 
@@ -54,9 +54,9 @@ def test_a_class_that_nothing_is_left_of_is_named(folder: Path) -> None:
 
 def test_a_class_may_be_missing_from_the_test_split_alone(tmp_path: Path) -> None:
     file = write_parquet(tmp_path / "a.parquet", [encoded(picture(4, 4))] * 2, [1, 1])
-    assert len(examine(ParquetImages([file], "test")).sizes) == 2
+    assert len(examine(ParquetFiles([file], "test")).sizes) == 2
     with pytest.raises(ArrnError, match=r"class 'cat' of .* has no samples in the training split"):
-        examine(ParquetImages([file], "train"))
+        examine(ParquetFiles([file], "train"))
 
 
 class SlowSource(Source):

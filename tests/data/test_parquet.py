@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrn.data import BadSample, ParquetImages, examine, open_dataset
+from arrn.data import BadSample, ParquetFiles, examine, open_dataset
 from arrn.data import parquet as parquet_module
 from arrn.errors import ArrnError
 from pictures import IMAGE_TYPE, encoded, picture, write_parquet
@@ -65,7 +65,7 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 
 def test_the_columns_are_found_by_type_and_by_metadata(tmp_path: Path) -> None:
     file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, image_column="photo", label_column="fine_label")
-    source = ParquetImages([file], "train")
+    source = ParquetFiles([file], "train")
     assert source.class_names == ("cat", "dog")
     assert source.size(3) == (7, 6)
 
@@ -79,7 +79,7 @@ def test_of_several_label_columns_the_finest_is_taken(tmp_path: Path) -> None:
     table = pa.table(columns, names=["image", "coarse", "fine"])
     info = str({"info": {"features": features}}).replace("'", '"')
     pq.write_table(table.replace_schema_metadata({"huggingface": info}), tmp_path / "a.parquet")
-    source = ParquetImages([tmp_path / "a.parquet"], "train")
+    source = ParquetFiles([tmp_path / "a.parquet"], "train")
     assert (source.class_names, source.labels.tolist()) == (("a", "b"), [1])
 
 
@@ -98,7 +98,7 @@ def test_classes_without_names_are_numbered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("label", "what"), [(None, "has no label"), (2, "has label 2"), (-3, "has label -3")])
 def test_a_label_that_means_nothing_is_named(tmp_path: Path, label: int | None, what: str) -> None:
-    source = ParquetImages([write_parquet(tmp_path / "a.parquet", IMAGES[:5], [0, 1, 0, 1, label])], "train")
+    source = ParquetFiles([write_parquet(tmp_path / "a.parquet", IMAGES[:5], [0, 1, 0, 1, label])], "train")
     for look in (source.read, source.size):
         with pytest.raises(BadSample, match=rf"a\.parquet row 4: {what}"):
             look(4)
@@ -106,7 +106,7 @@ def test_a_label_that_means_nothing_is_named(tmp_path: Path, label: int | None, 
 
 
 def test_a_row_without_bytes_is_named(tmp_path: Path) -> None:
-    source = ParquetImages([write_parquet(tmp_path / "a.parquet", [IMAGES[0], None, b""], [0, 1, 1])], "train")
+    source = ParquetFiles([write_parquet(tmp_path / "a.parquet", [IMAGES[0], None, b""], [0, 1, 1])], "train")
     with pytest.raises(BadSample, match=r"a\.parquet row 1: column 'img' holds no bytes"):
         source.read(1)
     with pytest.raises(BadSample, match=r"a\.parquet row 2: it is empty"):
@@ -117,14 +117,14 @@ def test_a_row_without_an_image_is_named(tmp_path: Path) -> None:
     table = pa.table({"image": pa.array([None], IMAGE_TYPE), "label": pa.array([0])})
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(BadSample, match="row 0: column 'image' holds no bytes"):
-        ParquetImages([tmp_path / "a.parquet"], "train").read(0)
+        ParquetFiles([tmp_path / "a.parquet"], "train").read(0)
 
 
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
-        ({"label": pa.array([0])}, r"no image column.*'label' \(int64\)"),
-        ({"img": pa.array([b"x"]), "label": pa.array([0])}, "no image column"),
+        ({"label": pa.array([0])}, r"no column of images or sound.*'label' \(int64\)"),
+        ({"img": pa.array([b"x"]), "label": pa.array([0])}, "no column of images or sound"),
         ({"img": pa.array([{"bytes": b"", "path": ""}], IMAGE_TYPE)}, "no label column"),
         ({"img": pa.array([{"bytes": b"", "path": ""}], IMAGE_TYPE), "label": pa.array(["cat"])}, "no label column"),
         ({"img": pa.array([], IMAGE_TYPE), "label": pa.array([], pa.int64())}, "holds no rows"),
@@ -133,7 +133,7 @@ def test_a_row_without_an_image_is_named(tmp_path: Path) -> None:
 def test_a_file_that_lacks_something_is_named(tmp_path: Path, columns: dict[str, pa.Array], complaint: str) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(ArrnError, match=rf"a\.parquet.*{complaint}"):
-        ParquetImages([tmp_path / "a.parquet"], "train")
+        ParquetFiles([tmp_path / "a.parquet"], "train")
 
 
 @pytest.mark.parametrize("keep", [0, 3, 200, -1])
@@ -141,7 +141,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, keep: int) -> None:
     file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS)
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(ArrnError, match=r"a\.parquet is truncated or not a parquet file") as caught:
-        ParquetImages([file], "train")
+        ParquetFiles([file], "train")
     assert "\n" not in str(caught.value)
 
 
@@ -156,7 +156,7 @@ def test_a_damaged_file_gives_samples_or_one_line(
     file.write_bytes(damaged)
     message = ""
     try:
-        examine(ParquetImages([file], "train"), skip_bad=True, decode=True)
+        examine(ParquetFiles([file], "train"), skip_bad=True, decode=True)
     except ArrnError as error:
         message = str(error)
     assert "\n" not in message
@@ -164,17 +164,17 @@ def test_a_damaged_file_gives_samples_or_one_line(
 
 def test_files_that_vanish_or_disagree_are_named(tmp_path: Path) -> None:
     file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS)
-    source = ParquetImages([file], "train")
+    source = ParquetFiles([file], "train")
     other = write_parquet(tmp_path / "b.parquet", IMAGES, LABELS, names=("dog", "cat"))
     with pytest.raises(ArrnError, match=r"b\.parquet names its classes otherwise"):
-        ParquetImages([file, other], "train")
+        ParquetFiles([file, other], "train")
     with pytest.raises(ArrnError, match=r"b\.parquet names its classes otherwise"):
-        ParquetImages([other], "test", class_names=("cat", "dog"))
+        ParquetFiles([other], "test", class_names=("cat", "dog"))
     file.unlink()
     with pytest.raises(ArrnError, match=r"a\.parquet is missing"):
         source.read(0)
     with pytest.raises(ArrnError, match=r"a\.parquet is missing"):
-        ParquetImages([file], "train")
+        ParquetFiles([file], "train")
 
 
 def test_a_test_split_without_labels_gives_way_to_validation(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_test_split_without_labels_gives_way_to_validation(tmp_path: Path) -> 
 
 def test_a_pickle_holds_no_images(tmp_path: Path) -> None:
     noise = [encoded(picture(60, 60, number)) for number in range(4)]
-    source = ParquetImages([write_parquet(tmp_path / "a.parquet", noise, [0, 1, 0, 1])], "train")
+    source = ParquetFiles([write_parquet(tmp_path / "a.parquet", noise, [0, 1, 0, 1])], "train")
     image = source.read(2)
     pickled = pickle.dumps(source)
     assert len(pickled) < 2000 < sum(map(len, noise))
@@ -196,7 +196,7 @@ def test_a_pickle_holds_no_images(tmp_path: Path) -> None:
 
 
 def test_no_more_is_kept_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ParquetImages([write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, row_group_size=2)], "train")
+    source = ParquetFiles([write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, row_group_size=2)], "train")
     limit = 2 * len(IMAGES[0]) + 2 * len(IMAGES[2]) + 400
     monkeypatch.setattr(parquet_module, "CACHE_BYTES", limit)
     for index in (0, 7, 3, 1, 5, 6, 2, 4):

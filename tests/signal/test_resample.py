@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import arrn
 from arrn.signal import KaiserSinc, WhittakerShannon, resample, resample_spectral
-from arrn.signal.resample import resample_by_matrices
+from arrn.signal.resample import resample_by_matrices, resample_in_network, too_long_for_matrices
 from strategies import KERNELS, PERFECT, grids
 
 
@@ -110,3 +110,16 @@ def test_bad_signals_are_refused(x: torch.Tensor, size: object, message: str) ->
     with pytest.raises(arrn.ArrnError) as caught:
         resample(x, size)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_networks_take_long_lines_by_transforms_in_every_precision(dtype: torch.dtype) -> None:
+    x = torch.rand(1, 2, 2000, dtype=torch.float64)
+    assert too_long_for_matrices((2000,), (1000,), WhittakerShannon())
+    assert not too_long_for_matrices((2000,), (1000,), KaiserSinc())
+    assert not too_long_for_matrices((2000,), (2000,), WhittakerShannon())
+    exact = resample_by_matrices(x, (1000,), WhittakerShannon())
+    given = resample_in_network(x.to(dtype), (1000,), WhittakerShannon())
+    assert given.dtype == dtype
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    torch.testing.assert_close(given.double(), exact, rtol=0, atol=tolerance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,11 +17,13 @@ from arrn.errors import ArrnError
 
 __all__ = ["accuracy_table", "evaluate"]
 
+_UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
+
 
 def evaluate(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
     resolutions: Annotated[
-        str | None, typer.Option(help="Such as 32,16,8 [default: from the images' own size down to an eighth].")
+        str | None, typer.Option(help="Such as 32,16,8 [default: from the samples' own size down to an eighth].")
     ] = None,
     policy: Annotated[str | None, typer.Option(help="exact or cheap [default: both].")] = None,
     adapt: Annotated[
@@ -87,13 +89,18 @@ def evaluate(
         return
     if report.facts["skipped"]:
         say(f"skipped {report.facts['skipped']} bad samples")
+    for remark in report.facts["remarks"]:
+        say(remark)
     ending = "" if split == "test" else f"-{split}"
     file = json or folder / f"evaluation{ending}.json"
     write_report(report, file)
     lines = accuracy_lines(report.model, report.results)
     total = report.results[0]["total"]
-    title = f"{report.model} on {report.dataset}, {split} split of {total:,} images"
+    title = f"{report.model} on {report.dataset}, {split} split of {total:,} samples"
     console.print(accuracy_table(lines, title))
+    counts = [count for count in report.facts["class_counts"] if count]
+    if max(counts) > _UNEVEN * min(counts):
+        console.print(_balanced_table(lines))
     as_they_come = [result for result in report.results if result["resolution"] is None]
     if as_they_come:
         console.print(_level_table(as_they_come))
@@ -112,14 +119,27 @@ def _draw(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], title: s
 
 def accuracy_table(lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Table:
     """Accuracies with their intervals: a row for each resolution, a column for each line of the plot."""
-    table = Table(title=escape(title), caption="accuracy in %, with 95% intervals")
+    return _resolution_table(lines, title, "accuracy in %, with 95% intervals", _accuracy)
+
+
+def _balanced_table(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    def cell(point: Mapping[str, Any]) -> str:
+        return f"{100 * point['balanced_accuracy']:.1f}"
+
+    return _resolution_table(lines, "The mean over classes, which are uneven", "balanced accuracy in %", cell)
+
+
+def _resolution_table(
+    lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str, caption: str, cell: Callable[[Mapping[str, Any]], str]
+) -> Table:
+    table = Table(title=escape(title), caption=caption)
     table.add_column("resolution", justify="right")
     for label in lines:
         table.add_column(escape(label), justify="right")
     sizes = sorted({point["resolution"] for points in lines.values() for point in points}, reverse=True)
     for size in sizes:
         found = [next((p for p in points if p["resolution"] == size), None) for points in lines.values()]
-        table.add_row(str(size), *("" if point is None else _accuracy(point) for point in found))
+        table.add_row(str(size), *("" if point is None else cell(point) for point in found))
     return table
 
 

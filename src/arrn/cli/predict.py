@@ -16,27 +16,30 @@ __all__ = ["predict"]
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files of any and different sizes.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files of any and different sizes, or wav files.")],
     policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Tell what is in pictures, each at the level of the network that fits its size.
+    """Tell what is in pictures, or in wav files, each at the level of the network that fits its size.
 
     Examples:
 
     arrn predict runs/first cat.jpg
 
     arrn predict runs/first --device cpu pictures/*.png
+
+    arrn predict runs/digits seven.wav
     """
-    from arrn.data import decode
+    from arrn.data import read_input
     from arrn.evaluation import predict as answer
     from arrn.experiments import load_network, pick_device
+    from arrn.models import signal_axes
     from arrn.nn.arrn import as_policy
     from arrn.signal.grid import format_grid
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
-    pixels = [decode(path, str(path)) for path in images]
+    pixels = [read_input(path, signal_axes(model) or 2, metadata.window or 1.0) for path in images]
     answer(model, pixels[:1], normalisation, chosen)  # the first run sets torch up, which no image should pay for
     predictions = answer(model, pixels, normalisation, chosen)
     table = Table()

@@ -13,11 +13,13 @@ from arrn.cli.values import assignments, whole_numbers
 
 __all__ = ["train"]
 
-_Data = Annotated[Path | None, typer.Option(help="The data set's root: parquet files, class folders or CIFAR's files.")]
+_Data = Annotated[
+    Path | None, typer.Option(help="The data set's root: parquet, npz or wav files, class folders, published files.")
+]
 
 
 def train(
-    dataset: Annotated[str, typer.Argument(help="sample, cifar10, cifar100, or the path of a folder.")],
+    dataset: Annotated[str, typer.Argument(help="A name such as sample or cifar10, or the path of a folder.")],
     model: Annotated[str | None, typer.Option(help="A name that `arrn models` lists.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
     data: _Data = None,
@@ -37,6 +39,10 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     holdout: Annotated[int | None, typer.Option(help="Samples to keep out of the training set for validation.")] = None,
+    window: Annotated[float | None, typer.Option(help="Seconds of sound to crop or pad clips to [default: 1].")] = None,
+    sample_rate: Annotated[
+        int | None, typer.Option(help="Of sound; clips of another are resampled [default: the set's own].")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
@@ -62,7 +68,8 @@ def train(
     """Train a network by the paper's recipe and leave it, with its log and checkpoints, in a folder.
 
     Interrupted (or killed) runs go on with --resume, to the same result. Images may differ in size: each
-    goes to the level of the network that fits it.
+    goes to the level of the network that fits it. Clips of sound become windows of one length, and their
+    resolution is the number of samples in a window.
 
     Examples:
 
@@ -74,6 +81,10 @@ def train(
 
     arrn train ~/pictures --model arrn --option sizes=[64,32,16] --option features=[32,64,128] --holdout 500
 
+    arrn train ~/digits --model arrn_audio_small --window 1 --sample-rate 8000
+
+    arrn train adrenalmnist3d --data ~/medmnist --model arrn_volume_small --batch-size 32
+
     arrn train cifar10 --out runs/first --resume
     """
     from arrn.cli.progress import watch
@@ -82,12 +93,13 @@ def train(
     from arrn.experiments.sets import usual_set
     from arrn.training import read_recipe
 
-    if data is None and dataset not in list_datasets() and Path(dataset).expanduser().is_dir():
+    if data is None and dataset not in list_datasets() and Path(dataset).expanduser().exists():
         dataset = str(Path(dataset).expanduser().resolve())  # a run goes on from any folder
     usual = usual_set(dataset)
     model_name = model or usual.design
     folder = out or Path("runs") / f"{Path(dataset).name}-{model_name}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": dataset, "model": model, "seed": seed, "holdout": holdout}
+    given |= {"window": window, "sample_rate": sample_rate}
     given |= {"data": None if data is None else str(data.expanduser().resolve()), "skip_bad": skip_bad or None}
     given = {name: value for name, value in given.items() if value is not None}
     saved = read_settings(folder) if resume else None

@@ -8,35 +8,45 @@ from typing import Any
 import torch
 from torch import nn
 
+from arrn.data.form import full_scale
 from arrn.data.trivial_augment import TrivialAugmentWide
 
 __all__ = ["Augmentation", "Normalisation"]
 
 
 class Normalisation(nn.Module):
-    """uint8 in 0 to 255, to floats of mean 0 and standard deviation 1 per channel.
+    """Stored numbers (uint8, int16) to floats of mean 0 and standard deviation 1 per channel.
 
     Args:
-        mean, std: of the samples scaled to [0, 1], one number per channel.
+        mean, std: of the samples divided by their `full_scale`, one number per channel: images in [0, 1], sound
+            in [-1, 1].
 
     Shape: (batch, channels, *space), unchanged.
+
+    >>> Normalisation([0.5], [0.25])(torch.tensor([[[0, 255]]], dtype=torch.uint8))
+    tensor([[[-2.,  2.]]])
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
-        # Kept as x * scale + shift: one pass over the samples.
-        scale = 1 / (255 * torch.tensor(std, dtype=torch.float64))
+        # Kept as x * scale + shift, for uint8: one pass over the samples.
+        scale = 1 / (full_scale(torch.uint8) * torch.tensor(std, dtype=torch.float64))
         shift = -torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
         self.register_buffer("scale", scale.float(), persistent=False)
         self.register_buffer("shift", shift.float(), persistent=False)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         shape = (-1, *[1] * (images.ndim - 2))
-        return images * self.get_buffer("scale").view(shape) + self.get_buffer("shift").view(shape)
+        scale, shift = self.get_buffer("scale").view(shape), self.get_buffer("shift").view(shape)
+        if images.dtype != torch.uint8:
+            scale = scale * (full_scale(torch.uint8) / full_scale(images.dtype))
+        return images * scale + shift
 
 
 class Augmentation(nn.Module):
     """Normalisation, a horizontal flip for half of the samples, a crop from the zero-padded image.
+
+    Of sound, the crop is a random shift, and a flip would play it backwards (runs leave it out).
 
     In the paper's order: zeros are padded after normalisation, so they are the mean colour. The
     padding is a part of the size, the same part on every grid: 1/8 is the paper's 4 at 32x32.
@@ -44,7 +54,7 @@ class Augmentation(nn.Module):
     Randomness comes from torch's generator of the device.
 
     Args:
-        normalisation: from uint8 to floats.
+        normalisation: from what is stored to floats.
         flip: whether to mirror half of the samples along the last axis.
         padding: the padding along each edge as a part of the size; 0 does not crop.
         trivial_augment: whether `TrivialAugmentWide` goes first; only for grey and colour images.

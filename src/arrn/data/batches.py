@@ -29,7 +29,7 @@ __all__ = ["Batch", "Batches", "MemoryBatches", "StreamedBatches"]
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of one grid: uint8 images of shape (batch, channels, *grid), int64 labels of shape (batch,).
+    """Samples of one grid, as they are stored, of shape (batch, channels, *grid); int64 labels of shape (batch,).
 
     `whole` is how many samples the batch has in all processes of a team, where that is more.
     """

@@ -1,10 +1,11 @@
-"""Samples in memory: uint8 tensors on the device, one bucket for each grid."""
+"""Samples in memory: compact tensors on the device, one bucket for each grid."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ class Bucket:
     """The samples of one grid.
 
     Attributes:
-        images: uint8 of shape (samples, channels, *grid).
+        images: uint8 (sound: int16) of shape (samples, channels, *grid).
         labels: int64 of shape (samples,).
     """
 
@@ -65,7 +66,7 @@ def load_buckets(
     buckets, done = [], 0
     for grid in sorted(members, reverse=True):
         indices = members[grid]
-        images = torch.empty((len(indices), 3, *grid), dtype=torch.uint8)
+        images = torch.empty((len(indices), source.form.channels, *grid), dtype=source.form.dtype)
 
         def read(places: range, grid: Grid = grid, indices: list[int] = indices) -> list[torch.Tensor]:
             return [placement.read(source, indices[place], grid) for place in places]
@@ -80,9 +81,11 @@ def load_buckets(
     return buckets
 
 
-def fits_in_memory(sizes: Sequence[Grid], placement: Placement, device: torch.device) -> bool:
+def fits_in_memory(examined: Examined, placement: Placement, device: torch.device) -> bool:
     """Whether the samples, on their grids, take a modest share of the device's free memory."""
-    need = sum(3 * torch.Size(placement.targets[size]).numel() for size in sizes)
+    form = examined.source.form
+    numbers = sum(form.channels * math.prod(placement.targets[size]) for size in examined.sizes)
+    need = numbers * form.dtype.itemsize
     return need <= _SHARE * _free_memory(device)
 
 

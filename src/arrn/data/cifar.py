@@ -10,19 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from arrn.data.downloading import fetched
 from arrn.data.extras import needs
 from arrn.data.source import Source
 from arrn.errors import ArrnError
 
-__all__ = ["CIFAR_FOLDERS", "CifarBatches", "default_root"]
+__all__ = ["CIFAR_FOLDERS", "CifarBatches"]
 
 CIFAR_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
-
-
-def default_root() -> Path:
-    """Where downloads go: ``$XDG_CACHE_HOME/arrn``, by default ``~/.cache/arrn``."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "arrn"
 
 
 class CifarBatches(Source):
@@ -80,11 +75,5 @@ def _load(kind: str, root: Path, split: str, download: bool) -> Any:
                 raise ArrnError(
                     f"{folder} is incomplete or corrupt: delete it, and open_dataset({kind!r}) downloads it again"
                 ) from error
-        try:
+        with fetched(kind, root):
             return kinds[kind](root, train=split == "train", download=True)
-        except (RuntimeError, OSError) as error:  # URLError is an OSError
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise ArrnError(
-                f"cannot download {kind} to {root} ({reason}): "
-                "give a folder that holds it with --data ROOT, or train on 'sample', which needs no download"
-            ) from error

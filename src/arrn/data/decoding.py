@@ -10,7 +10,7 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -22,9 +22,10 @@ from arrn.errors import ArrnError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["decode", "header_size"]
+__all__ = ["Encoded", "decode", "header_size"]
 
-Encoded = bytes | str | os.PathLike[str]
+Encoded: TypeAlias = bytes | str | os.PathLike[str]
+"""The bytes of a file, or its path."""
 
 # Pillow knows many more, some of which start other programs; it tries them in order, so the usual ones come first.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")

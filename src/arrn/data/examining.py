@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import torch
 
 from arrn.data.chunks import in_chunks
 from arrn.data.source import BadSample, Selection, Source
 from arrn.errors import ArrnError
+from arrn.signal.grid import Grid
 
 __all__ = ["Examined", "examine"]
+
+Look: TypeAlias = tuple[Grid, tuple[str, ...]]
+"""What there is to see of a good sample: its grid, and what reading it changes."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,21 @@ class Examined:
 
     Attributes:
         source: the good samples.
-        sizes: the (height, width) of each of those.
+        sizes: the grid of each of those, (height, width) for images.
         bad: the others, in order.
+        changes: what reading changes, in words, and in how many samples.
     """
 
     source: Source
-    sizes: tuple[tuple[int, ...], ...]
+    sizes: tuple[Grid, ...]
     bad: tuple[BadSample, ...]
+    changes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a user should know of the samples, a line each."""
+        words = self.source.form.words
+        return [f"{count:,} of {len(self.sizes):,} {words} are {what}" for what, count in self.changes.items()]
 
 
 def examine(
@@ -40,7 +54,7 @@ def examine(
     Args:
         source: the samples.
         skip_bad: go on without those that cannot be read or whose label is outside the range.
-        decode: read whole samples: slower, but it finds images that are cut short or damaged within.
+        decode: read whole samples: slower, but it finds samples that are cut short or damaged within.
         progress: called now and then, in this thread, with the number of samples seen so far.
 
     Raises:
@@ -53,8 +67,9 @@ def examine(
     ({(32, 32)}, 0)
     """
     good: list[int] = []
-    sizes: list[tuple[int, ...]] = []
+    sizes: list[Grid] = []
     bad: list[BadSample] = []
+    changes: Counter[str] = Counter()
     seen = 0
     for answers in _look_at_all(source, decode):
         for answer in answers:
@@ -64,24 +79,26 @@ def examine(
                 bad.append(answer)
             else:
                 good.append(seen)
-                sizes.append(answer)
+                sizes.append(answer[0])
+                changes.update(answer[1])
             seen += 1
         if progress is not None:
             progress(seen)
     kept = Selection(source, good) if bad else source
     _check_classes(source, kept, bad)
-    return Examined(kept, tuple(sizes), tuple(bad))
+    return Examined(kept, tuple(sizes), tuple(bad), dict(changes))
 
 
-def _look_at_all(source: Source, decode: bool) -> Iterator[list[tuple[int, ...] | BadSample]]:
-    """A size or an error for each sample, in order, a chunk at a time."""
+def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample]]:
+    """A look or an error for each sample, in order, a chunk at a time."""
 
-    def look(indices: range) -> list[tuple[int, ...] | BadSample]:
-        answers: list[tuple[int, ...] | BadSample] = []
+    def look(indices: range) -> list[Look | BadSample]:
+        answers: list[Look | BadSample] = []
         for index in indices:
             try:
                 source.check_label(index)
-                answers.append(tuple(source.read(index).shape[1:]) if decode else source.size(index))
+                size = tuple(source.read(index).shape[1:]) if decode else source.size(index)
+                answers.append((size, source.changes(index)))
             except BadSample as error:
                 answers.append(error)
         return answers

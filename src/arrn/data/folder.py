@@ -1,4 +1,4 @@
-"""Images in folders, one folder per class."""
+"""Files in folders, one folder per class: images, or sound."""
 
 from __future__ import annotations
 
@@ -8,82 +8,77 @@ from pathlib import Path
 
 import torch
 
-from arrn.data.decoding import decode, header_size
+from arrn.data.codec import PICTURES, Codec
 from arrn.data.source import Source
 from arrn.data.splits import SPLIT_NAMES
 from arrn.errors import ArrnError
 
-__all__ = ["ImageFolder", "find_image_folder", "holds_images"]
-
-IMAGE_SUFFIXES = (
-    ".bmp",
-    ".gif",
-    ".jfif",
-    ".jpe",
-    ".jpeg",
-    ".jpg",
-    ".pbm",
-    ".pgm",
-    ".png",
-    ".pnm",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
+__all__ = ["ClassFolders", "ImageFolder", "files_in", "find_class_folder"]
 
 
-class ImageFolder(Source):
-    """Images from ROOT/train/CLASS/ and ROOT/test/CLASS/, or from ROOT/CLASS/ where there is no test split.
+class ClassFolders(Source):
+    """Files from ROOT/train/CLASS/ and ROOT/test/CLASS/, or from ROOT/CLASS/ where there is no test split.
 
     The test split may also be called `val`, `valid` or `validation`. The folders of the training split, sorted
-    by name, are the classes; images lie at any depth in them. Hidden files and files that are no images by
-    their suffix are passed over.
+    by name, are the classes; files lie at any depth in them. Hidden files and those that the codec does not
+    read, by their suffix, are passed over.
 
     Args:
         root: the folder that holds the splits, or the classes.
         split: "train" or "test".
+        codec: how a file is read.
         name: the name of the set; by default that of the folder.
 
     Raises:
-        ArrnError: for a missing folder, a class without images, a class that only the test split has, an
-            image outside of the class folders.
+        ArrnError: for a missing folder, a class without files, a class that only the test split has, a
+            file outside of the class folders.
     """
 
-    def __init__(self, root: str | os.PathLike[str], split: str, name: str | None = None) -> None:
+    def __init__(self, root: str | os.PathLike[str], split: str, codec: Codec, name: str | None = None) -> None:
         root = Path(root)
-        train, folder = find_image_folder(root, "train"), find_image_folder(root, split)
+        train, folder = find_class_folder(root, "train"), find_class_folder(root, split)
         if train is None or folder is None:
             raise ArrnError(f"{root} has no {split} split: it should lie in {root / split}, one folder per class")
-        class_names = _subfolders(train)
+        class_names, words = _subfolders(train), codec.form.words
         paths: list[str] = []
         labels: list[int] = []
         for class_name in _subfolders(folder):
             if class_name not in class_names:
                 raise ArrnError(f"{folder / class_name} is a class that {train} does not have")
-            found = sorted(_images(folder / class_name))
+            found = sorted(_walk(folder / class_name, codec))
             if not found:
-                raise ArrnError(f"{folder / class_name} holds no images: a class needs at least one")
+                raise ArrnError(f"{folder / class_name} holds no {words}: a class needs at least one")
             paths += found
             labels += [class_names.index(class_name)] * len(found)
         if not paths:
             raise ArrnError(f"{folder} holds no class folders")
-        _refuse_stray_images(folder)
-        super().__init__(name or root.absolute().name, split, class_names, torch.tensor(labels, dtype=torch.int64))
-        self._paths = tuple(paths)
+        _refuse_stray_files(folder, codec)
+        numbers = torch.tensor(labels, dtype=torch.int64)
+        super().__init__(name or root.absolute().name, split, class_names, numbers, codec.form)
+        self._codec, self._paths = codec, tuple(paths)
 
     def where(self, index: int) -> str:
         # File names need not be text; an error must be.
         return self._paths[index].encode("utf-8", "backslashreplace").decode()
 
     def size(self, index: int) -> tuple[int, ...]:
-        return header_size(self._paths[index], self.where(index))
+        return self._codec.size(self._paths[index], self.where(index))
 
     def read(self, index: int) -> torch.Tensor:
-        return decode(self._paths[index], self.where(index))
+        return self._codec.decode(self._paths[index], self.where(index))
+
+    def changes(self, index: int) -> tuple[str, ...]:
+        return self._codec.changes(self._paths[index], self.where(index))
 
 
-def find_image_folder(root: Path, split: str) -> Path | None:
+class ImageFolder(ClassFolders):
+    """Class folders of images."""
+
+    def __init__(self, root: str | os.PathLike[str], split: str, name: str | None = None) -> None:
+        super().__init__(root, split, PICTURES, name)
+
+
+def find_class_folder(root: Path, split: str) -> Path | None:
     """The folder that holds the classes of a split, or None if there is none."""
     folders = _subfolders(root)
     all_splits = set(SPLIT_NAMES["train"] + SPLIT_NAMES["test"])
@@ -94,9 +89,10 @@ def find_image_folder(root: Path, split: str) -> Path | None:
     return root if folders and split == "train" else None
 
 
-def holds_images(folder: Path) -> bool:
-    """Whether there is an image in a folder of `folder`."""
-    return any(True for name in _subfolders(folder) for _ in _images(folder / name))
+def files_in(folder: Path, codec: type[Codec] | Codec) -> Iterator[str]:
+    """The files in the folders of `folder` that `codec` reads, as they are found."""
+    for name in _subfolders(folder):
+        yield from _walk(folder / name, codec)
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -106,26 +102,26 @@ def _subfolders(folder: Path) -> list[str]:
         raise _unreadable(error) from None
 
 
-def _images(folder: Path) -> Iterator[str]:
-    """The images at any depth in a folder; links to folders below it are not followed, lest they go round."""
+def _walk(folder: Path, codec: type[Codec] | Codec) -> Iterator[str]:
+    """The files at any depth in a folder; links to folders below it are not followed, lest they go round."""
 
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from None
 
     for place, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not _passed_over(name))
-        yield from (os.path.join(place, name) for name in files if _is_image(name))
+        yield from (os.path.join(place, name) for name in sorted(files) if _is_read(name, codec))
 
 
-def _refuse_stray_images(folder: Path) -> None:
-    stray = sorted(entry.name for entry in os.scandir(folder) if _is_image(entry.name) and not entry.is_dir())
+def _refuse_stray_files(folder: Path, codec: Codec) -> None:
+    stray = sorted(entry.name for entry in os.scandir(folder) if _is_read(entry.name, codec) and not entry.is_dir())
     if stray:
-        more = f" (and {len(stray) - 1} more images)" if len(stray) > 1 else ""
+        more = f" (and {len(stray) - 1} more {codec.form.words})" if len(stray) > 1 else ""
         raise ArrnError(f"{folder / stray[0]}{more} lies outside of the class folders of {folder}: move or delete it")
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES) and not _passed_over(name)
+def _is_read(name: str, codec: type[Codec] | Codec) -> bool:
+    return name.lower().endswith(codec.suffixes) and not _passed_over(name)
 
 
 def _passed_over(name: str) -> bool:

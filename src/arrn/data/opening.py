@@ -40,7 +40,7 @@ def open_batches(
         team: the processes that share the batches.
     """
     if stream is None:
-        stream = not fits_in_memory(examined.sizes, placement, device)
+        stream = not fits_in_memory(examined, placement, device)
     batches: Batches
     if stream:
         batches = StreamedBatches(examined, placement, batch_size, seed, device, workers)

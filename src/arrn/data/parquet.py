@@ -1,4 +1,4 @@
-"""Images in parquet files, as Hugging Face writes them: a column of {bytes, path} and a column of labels."""
+"""Files in parquet files, as Hugging Face writes them: a column of {bytes, path} and a column of labels."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import bisect
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from arrn.data.decoding import decode, header_size
+from arrn.data.codec import PICTURES, Codec
 from arrn.data.extras import needs
-from arrn.data.parquet_schema import read_columns
+from arrn.data.form import IMAGE
+from arrn.data.parquet_schema import SOUNDS, read_columns
+from arrn.data.sound import SoundCodec, Window
 from arrn.data.source import BadSample, Source
 from arrn.errors import ArrnError
 
-__all__ = ["ParquetImages"]
+__all__ = ["ParquetFiles"]
 
 CACHE_BYTES = 2**30
 
 
-class ParquetImages(Source):
-    """Images from parquet files in the Hugging Face convention.
+class ParquetFiles(Source):
+    """Images, or sound, from parquet files in the Hugging Face convention.
 
-    Opening reads the labels. The encoded images are read a row group at a time when they are first asked for
-    and kept, up to 1 GiB a process (the whole of CIFAR-10 takes 100 MB). A pickle holds no images: a worker
+    Opening reads the labels. The encoded files are read a row group at a time when they are first asked for
+    and kept, up to 1 GiB a process (the whole of CIFAR-10 takes 100 MB). A pickle holds none: a worker
     process opens the files itself.
 
     Args:
@@ -36,6 +38,8 @@ class ParquetImages(Source):
         split: "train" or "test".
         name: the name of the set; by default that of the folder.
         class_names: what the labels mean; by default what the files say, or "0" to the largest label.
+        window: what is heard of sound; by default one second at the rate that the metadata declare, or else at
+            that of the first clip.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class ParquetImages(Source):
         split: str,
         name: str | None = None,
         class_names: Iterable[str] | None = None,
+        window: Window | None = None,
     ) -> None:
         self.files = tuple(Path(file) for file in files)
         if not self.files:
@@ -59,7 +64,9 @@ class ParquetImages(Source):
                 raise ArrnError(f"{file} names its classes otherwise than the files before it: are they of one set?")
         names = given or _numbered_classes(labels, self.files[0])
         super().__init__(name or self.files[0].absolute().parent.name, split, names, labels)
-        self._image_columns = tuple(part.image_column for part in parts)
+        if len({part.kind for part in parts}) > 1:
+            raise ArrnError(f"some of {self.files[0]} and the files beside it hold images, others sound")
+        self._columns = tuple(part.column for part in parts)
         # Row groups in order: the file, the group's number there, its first row there and in all.
         self._groups = tuple(
             (file, group, first)
@@ -68,16 +75,25 @@ class ParquetImages(Source):
         )
         self._group_starts = _starts([rows for part in parts for rows in part.rows_of_groups])
         self._forget()
+        self.codec: Codec = PICTURES
+        if parts[0].kind == SOUNDS:
+            self.codec = SoundCodec((window or Window()).at_rate_of(self._clips(), parts[0].sampling_rate))
+        self.form = self.codec.form
 
     def where(self, index: int) -> str:
         (file, _, first), row = self._locate(index)
         return f"{self.files[file]} row {first + row}"
 
     def size(self, index: int) -> tuple[int, ...]:
-        return header_size(self._encoded(index), self.where(index))
+        return self.codec.size(self._encoded(index), self.where(index))
 
     def read(self, index: int) -> torch.Tensor:
-        return decode(self._encoded(index), self.where(index))
+        return self.codec.decode(self._encoded(index), self.where(index))
+
+    def changes(self, index: int) -> tuple[str, ...]:
+        if self.form == IMAGE:  # nothing to say, and no need to fetch the bytes for it
+            return ()
+        return self.codec.changes(self._encoded(index), self.where(index))
 
     def _locate(self, index: int) -> tuple[tuple[int, int, int], int]:
         if not 0 <= index < len(self):
@@ -88,18 +104,26 @@ class ParquetImages(Source):
     def _encoded(self, index: int) -> bytes:
         self.check_label(index)
         (file, group, _), row = self._locate(index)
-        data = self._images(file, group)[row].as_py()
+        data = self._files_of(file, group)[row].as_py()
         if data is None:
-            raise BadSample(self.where(index), f"column {self._image_columns[file]!r} holds no bytes")
+            raise BadSample(self.where(index), f"column {self._columns[file]!r} holds no bytes")
         return bytes(data)
 
-    def _images(self, file: int, group: int) -> Any:
-        """The encoded images of a row group, as an arrow array of binaries."""
+    def _clips(self) -> Iterator[tuple[bytes, str]]:
+        """The files that are there, in order, and where; which of them can be read is another question."""
+        for index in range(len(self)):
+            try:
+                yield self._encoded(index), self.where(index)
+            except BadSample:
+                continue
+
+    def _files_of(self, file: int, group: int) -> Any:
+        """The encoded files of a row group, as an arrow array of binaries."""
         with self._lock:
             if (file, group) in self._cache:
                 self._cache.move_to_end((file, group))
                 return self._cache[file, group]
-            images = _read_group(self.files[file], group, self._image_columns[file])
+            images = _read_group(self.files[file], group, self._columns[file])
             self._cache[file, group] = images
             while len(self._cache) > 1 and sum(kept.nbytes for kept in self._cache.values()) > CACHE_BYTES:
                 self._cache.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Where samples go before they are stacked: images of many sizes, each on the grid it is meant for."""
+"""Where samples go before they are stacked: those of many sizes, each on the grid it is meant for."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class Placement:
         return cls.by(lambda size: size, sizes, kernel("perfect"))
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        """A uint8 sample of shape (channels, *size) on its grid, rounded to uint8 again."""
+        """A sample of shape (channels, *size) on its grid, rounded to the whole numbers it is stored in."""
         target = self.targets[tuple(image.shape[1:])]
         if tuple(image.shape[1:]) == target:
             return image
         moved = resample(image[None].float(), target, self.kernel)[0]
-        return moved.round_().clamp_(0, 255).to(torch.uint8)
+        stored = torch.iinfo(image.dtype)
+        return moved.round_().clamp_(stored.min, stored.max).to(image.dtype)
 
     def read(self, source: Source, index: int, grid: Grid | None = None) -> torch.Tensor:
         """Reads a sample and brings it to its grid, which must be `grid` where one is given.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
+from arrn.data.form import IMAGE, Form
 from arrn.errors import ArrnError
 
 __all__ = ["BadSample", "Selection", "Source"]
@@ -39,13 +40,17 @@ class Source(ABC):
         class_names: a name for each class.
         labels: the class of each sample, int64 of shape (N,). One outside the range of `class_names`, -1
             for a missing one, makes `read` and `size` of that sample raise `BadSample`.
+        form: axes, channels and dtype of the samples.
     """
 
-    def __init__(self, name: str, split: str, class_names: Iterable[str], labels: torch.Tensor) -> None:
+    def __init__(
+        self, name: str, split: str, class_names: Iterable[str], labels: torch.Tensor, form: Form = IMAGE
+    ) -> None:
         self.name = name
         self.split = split
         self.class_names = tuple(class_names)
         self.labels = labels
+        self.form = form
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -59,15 +64,19 @@ class Source(ABC):
 
     @abstractmethod
     def size(self, index: int) -> tuple[int, ...]:
-        """(height, width), from the header alone where the format allows it."""
+        """The grid: (height, width) of an image, (samples,) of sound; from the header alone where that is possible."""
 
     @abstractmethod
     def read(self, index: int) -> torch.Tensor:
-        """The image as uint8 of shape (3, height, width), RGB.
+        """The sample, shape (channels, *size) and of its `form`: an image as uint8 of shape (3, height, width), RGB.
 
         Raises:
             BadSample: when the sample cannot be read or its label is outside the range.
         """
+
+    def changes(self, index: int) -> tuple[str, ...]:
+        """What reading changes that a user should know of, such as "resampled from 44100 to 8000 Hz"."""
+        return ()
 
     def check_label(self, index: int) -> None:
         """Raises `BadSample` unless the sample's label is one of the classes."""
@@ -92,7 +101,7 @@ class Selection(Source):
         low, high = (int(indices.min()), int(indices.max())) if len(indices) else (0, -1)
         if low < 0 or high >= len(source):
             raise ArrnError(f"indices must lie in 0 to {len(source) - 1}, got {low} to {high}")
-        super().__init__(source.name, source.split, source.class_names, source.labels[indices])
+        super().__init__(source.name, source.split, source.class_names, source.labels[indices], source.form)
         self.source = source
         self.indices = indices
 
@@ -104,3 +113,6 @@ class Selection(Source):
 
     def read(self, index: int) -> torch.Tensor:
         return self.source.read(int(self.indices[index]))
+
+    def changes(self, index: int) -> tuple[str, ...]:
+        return self.source.changes(int(self.indices[index]))

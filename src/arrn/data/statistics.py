@@ -5,19 +5,20 @@ from __future__ import annotations
 import torch
 
 from arrn.data.batches import Batches
+from arrn.data.form import full_scale
 from arrn.errors import ArrnError
 
 __all__ = ["measure_statistics"]
 
-_ENOUGH = 20_000  # images; more change the third digit at most
+_ENOUGH = 20_000  # samples; more change the third digit at most
 
 
 def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of the samples scaled to [0, 1], over an epoch's first images."""
+    """Mean and standard deviation of the samples divided by their `full_scale`, over an epoch's first ones."""
     total = square = torch.zeros((), dtype=torch.float64)
     samples = images = 0
     for batch in batches.epoch(0):
-        pixels = batch.images.movedim(1, 0).flatten(1).float() / 255
+        pixels = batch.images.movedim(1, 0).flatten(1).float() / full_scale(batch.images.dtype)
         total = total + pixels.sum(dim=1).cpu().double()
         square = square + pixels.square().sum(dim=1).cpu().double()
         samples += pixels.shape[1]
@@ -29,5 +30,5 @@ def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float
     mean = total / sums[-1]
     std = (square / sums[-1] - mean.square()).clamp_min(0).sqrt()
     if not bool((std > 0).all()):
-        raise ArrnError(f"the training images are constant: standard deviations {std.tolist()} cannot normalise them")
+        raise ArrnError(f"the training samples are constant: standard deviations {std.tolist()} cannot normalise them")
     return tuple(mean.tolist()), tuple(std.tolist())

@@ -1,4 +1,4 @@
-"""The one accuracy loop: any network, any resolutions, images of any sizes, in one pass over the data."""
+"""The one accuracy loop: any network, any resolutions, samples of any sizes, in one pass over the data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from arrn.signal.resample import resample
 
 __all__ = ["Answers", "Setting", "affordable_batch", "evaluate"]
 
-_AFFORDABLE = 2**27  # numbers in a batch of images on their own grids: half a gigabyte in float32
+_AFFORDABLE = 2**27  # numbers in a batch of samples on their own grids: half a gigabyte in float32
+# Numbers for each place of a sample: an image's channels; a volume, next to what a network makes of it, is nothing.
+_WIDTHS = {1: 3, 2: 3, 3: 32}
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,10 @@ def affordable_batch(batch_size: int, sizes: Iterable[Grid]) -> int:
 
     >>> affordable_batch(256, [(32, 32)]), affordable_batch(256, [(32, 32), (3000, 4000)])
     (256, 3)
+    >>> affordable_batch(256, [(64, 64, 64)])
+    16
     """
-    largest = max(3 * math.prod(size) for size in sizes)
+    largest = max(_WIDTHS[len(size)] * math.prod(size) for size in sizes)
     return max(1, min(batch_size, _AFFORDABLE // largest))
 
 
@@ -107,9 +111,9 @@ def evaluate(
 
     Args:
         model: the network, on the device of the batches; set to evaluation mode.
-        batches: the samples on their own grids, in uint8.
+        batches: the samples on their own grids, as they are stored.
         settings: what to evaluate.
-        normalisation: from uint8 to what the network sees.
+        normalisation: from that to what the network sees.
         resampler: how lower resolutions are made.
         progress: told the number of samples done so far, in a team as far as this process can tell.
     """

@@ -1,4 +1,4 @@
-"""Answers for a handful of images of any and different sizes."""
+"""Answers for a handful of images or clips of any and different sizes."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def predict(
 
     Args:
         model: the network; set to evaluation mode.
-        images: uint8, each of shape (channels, *size), on any device.
-        normalisation: from uint8 to what the network sees, on the network's device.
+        images: uint8 (sound: int16), each of shape (channels, *size), on any device.
+        normalisation: from that to what the network sees, on the network's device.
         policy: an ARRN's, for sizes between two grids; by default its own.
 
     Returns:

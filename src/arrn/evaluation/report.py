@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from arrn.errors import ArrnError
 from arrn.evaluation.accuracy import Answers, Setting
 from arrn.evaluation.intervals import wilson_interval
@@ -30,7 +32,8 @@ class Report:
         dataset: its name.
         results: one dictionary for each setting: resolution (None: as the samples come), adapt, policy,
             accuracy, correct, total, interval (Wilson, 95%), balanced_accuracy, levels.
-        facts: everything else that describes the evaluation: split, resampler, skipped, provenance.
+        facts: everything else that describes the evaluation: split, resampler, skipped, remarks on how samples
+            were read, class_counts, provenance.
     """
 
     model: str
@@ -75,7 +78,13 @@ def default_resolutions(model: object, size: int) -> tuple[int, ...]:
 
 
 def make_report(
-    model: str, dataset: str, split: str, answers: Sequence[Answers], resampler: Resampler, skipped: int = 0
+    model: str,
+    dataset: str,
+    split: str,
+    answers: Sequence[Answers],
+    resampler: Resampler,
+    skipped: int = 0,
+    remarks: Sequence[str] = (),
 ) -> Report:
     """Counts, shares and intervals of every setting, with where they came from.
 
@@ -84,7 +93,14 @@ def make_report(
     """
     full = {a.setting.resolution: a for a in answers if a.setting.adapt is False}
     results = [_result(a, full.get(a.setting.resolution)) for a in answers]
-    facts = {"split": split, "resampler": resampler, "skipped": skipped, "provenance": provenance()}
+    facts = {
+        "split": split,
+        "resampler": resampler,
+        "skipped": skipped,
+        "remarks": list(remarks),
+        "class_counts": torch.bincount(answers[0].labels).tolist() if answers else [],
+        "provenance": provenance(),
+    }
     return Report(model, dataset, results, facts)
 
 

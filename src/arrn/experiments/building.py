@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from arrn.data import Examined
+from arrn.data import Examined, word_for
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError, unknown_name
+from arrn.experiments.fitting import check_fit
 from arrn.experiments.settings import RunSettings
 from arrn.models import create_model, model_options
 from arrn.models.rivals import SwitchableNetwork
@@ -25,10 +26,10 @@ _WORDS = {"in_channels": "channels", "ndim": "axes"}
 
 
 def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
-    """The network of a run, with as many classes as the data have, and the recipe that suits it.
+    """The network of a run, with as many classes and channels as the data have, and the recipe that suits it.
 
-    A fixed-resolution network is made for the size that most of the training images have, unless its
-    options say otherwise; a switchable one is trained at all of its sizes.
+    A fixed-resolution network is made for the size that most of the training samples have, unless its
+    options say otherwise; a switchable one is trained at all of its sizes. Sound is never mirrored.
     """
     known = model_options(settings.model)
     options = dict(settings.options)
@@ -38,19 +39,24 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     classes = len(train.source.class_names)
     if options.setdefault("num_classes", classes) != classes:
         raise ArrnError(f"num_classes is {options['num_classes']!r}, but the data set has {classes} classes")
-    for name, right in (("in_channels", 3), ("ndim", 2)):
-        if options.get(name, right) != right:
-            raise ArrnError(f"{name} is {options[name]!r}, but images have {right} {_WORDS[name]}")
+    form = train.source.form
+    for name, right in (("in_channels", form.channels), ("ndim", form.ndim)):
+        if name in known and options.setdefault(name, right) != right:
+            raise ArrnError(f"{name} is {options[name]!r}, but {form.words} have {right} {_WORDS[name]}")
     if "size" in known:
         options.setdefault("size", max(_usual_size(train)))
     torch.manual_seed(derive_seed(settings.seed, "weights"))
     model = _create(settings.model, options)
+    check_fit(model, settings.model, form, train.source.name)
     recipe = settings.recipe
+    if form.ndim == 1 and recipe.flip:
+        recipe = recipe.with_options({"flip": False})
+        say("sound played backwards is another sound: flip = false")
     if isinstance(model, ARRN):
         if "policy" in options:
             recipe = recipe.with_options({"policy": model.policy})
         model.policy = recipe.policy
-        _compare_sizes(model.grids, train, say)
+        _compare_sizes(model.grids, train, word_for(form.ndim), say)
     if isinstance(model, SwitchableNetwork) and not recipe.resolutions:
         sizes = [max(grid) for grid in model.grids]
         recipe = recipe.with_options({"resolutions": sizes})
@@ -73,17 +79,17 @@ def _usual_size(train: Examined) -> Grid:
     return max(counts, key=lambda size: (counts[size], size))
 
 
-def _compare_sizes(ladder: tuple[Grid, ...], train: Examined, say: Callable[[str], None]) -> None:
+def _compare_sizes(ladder: tuple[Grid, ...], train: Examined, word: str, say: Callable[[str], None]) -> None:
     sizes = set(train.sizes)
     above = [size for size in sizes if not covers(ladder[0], size)]
     if above:
-        many = "all images are" if len(above) == len(sizes) else "some images are"
+        many = f"all {word}s are" if len(above) == len(sizes) else f"some {word}s are"
         say(
             f"{many} above the network's top grid of {format_grid(ladder[0])}, the largest {format_grid(max(above))}, "
             "and are smoothed down to it"
         )
     if len(ladder) > 1 and all(covers(ladder[1], size) for size in sizes):
         say(
-            f"no image is above {format_grid(ladder[1])}, so the levels above it are not trained: a lower ladder "
+            f"no {word} is above {format_grid(ladder[1])}, so the levels above it are not trained: a lower ladder "
             "would do"
         )

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from arrn.data import Normalisation, Placement, open_batches
+from arrn.data import Normalisation, Placement, open_batches, word_for
 from arrn.errors import ArrnError
 from arrn.evaluation import (
     Report,
@@ -23,10 +23,12 @@ from arrn.evaluation import (
     settings_for,
 )
 from arrn.experiments.device import pick_device
+from arrn.experiments.fitting import check_fit
 from arrn.experiments.folder import is_finished
 from arrn.experiments.precision import true_float32
 from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.experiments.splits import open_split
+from arrn.models.entry import signal_axes
 from arrn.nn.arrn import Policy
 from arrn.saving import CONFIG, Metadata, load
 from arrn.teamwork import join_team, team_device
@@ -53,7 +55,7 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
             f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
     _check_metadata(model, metadata, folder)
-    order_memory(model.to(device), ndim=2)
+    order_memory(model.to(device), signal_axes(model) or 2)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
 
 
@@ -92,7 +94,7 @@ def judge(
 
     Args:
         folder: a finished run, or any folder that `arrn.save` wrote.
-        resolutions: none is from the images' own size down to an eighth; for images of differing sizes
+        resolutions: none is from the samples' own size down to an eighth; for samples of differing sizes
             also as they come.
         policies, adapt: for an ARRN, what to evaluate.
         dataset, data: another data set than the run's; another place for it.
@@ -107,7 +109,7 @@ def judge(
     """
     place = team_device(pick_device(device))
     model, metadata, normalisation = load_network(folder, place)
-    settings = read_settings(folder) if dataset is None else RunSettings(dataset)
+    settings = read_settings(folder) if dataset is None else RunSettings(dataset, window=metadata.window or 1.0)
     if settings is None:
         raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
     if data is not None:
@@ -115,12 +117,18 @@ def judge(
     if skip_bad:
         settings = dataclasses.replace(settings, skip_bad=True)
     examined = open_split(settings, split)
+    name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
+    form = examined.source.form
+    check_fit(model, name, form, examined.source.name)
     _check_classes(metadata, examined.source.class_names, settings.dataset)
     largest = max(map(max, examined.sizes))
     for resolution in resolutions:
         if resolution > largest:
             logger.warning(
-                "no image is larger than %d: a resolution of %d leaves them as they are", largest, resolution
+                "no %s is larger than %d: a resolution of %d leaves them as they are",
+                word_for(form.ndim),
+                largest,
+                resolution,
             )
     chosen: list[int | None] = list(resolutions)
     if not chosen:
@@ -138,8 +146,7 @@ def judge(
         open_batches(examined, placement, few, place, 0, stream, workers, team=team) as batches,
     ):
         answers = evaluate(model, batches, plans, normalisation, how, tell)
-    name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
-    return make_report(name, examined.source.name, split, answers, how, len(examined.bad))
+    return make_report(name, examined.source.name, split, answers, how, len(examined.bad), examined.remarks)
 
 
 def _check_classes(metadata: Metadata, class_names: tuple[str, ...], dataset: str) -> None:

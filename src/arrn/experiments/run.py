@@ -86,8 +86,11 @@ def _run(
         data = open_run_data(settings)
     if data.skipped:
         say(f"skipped {data.skipped} bad samples")
+    for remark in data.remarks:
+        say(remark)
     model, recipe = build_network(settings, data.train, say)
-    order_memory(share_norms(model, machine, team, device).to(device), ndim=2)
+    form = data.train.source.form
+    order_memory(share_norms(model, machine, team, device).to(device), form.ndim)
     with ExitStack() as opened:
 
         def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
@@ -146,8 +149,9 @@ def _run(
         with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:
             every = machine.checkpoint_every
             train(step, batches, recipe.epochs, checkpoints, log, stop, start, every, validate, watcher)
+            window = settings.window if form.ndim == 1 else None
             if team.leads:
-                _save(model, out, Metadata(mean, std, "perfect", data.dataset.class_names))
+                _save(model, out, Metadata(mean, std, "perfect", data.dataset.class_names, window))
 
 
 def _write_down(settings: RunSettings, recipe: Recipe, out: Path, facts: Mapping[str, object]) -> None:

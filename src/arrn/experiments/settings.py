@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arrn.data import Window
 from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError
 from arrn.training.recipe import PAPER_CIFAR, Recipe
@@ -32,6 +33,8 @@ class RunSettings:
         holdout: samples kept out of the training set for validation.
         skip_bad: whether to go on without samples that cannot be read.
         data: the root of the data set, None for its own place.
+        window: seconds of sound that a sample spans; nothing to images.
+        sample_rate: of that sound, None for the set's own.
     """
 
     dataset: str
@@ -42,12 +45,15 @@ class RunSettings:
     holdout: int = 0
     skip_bad: bool = False
     data: str | None = None
+    window: float = 1.0
+    sample_rate: int | None = None
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ArrnError(f"the seed must be a whole number of at least 0, got {self.seed}")
         if self.holdout < 0:
             raise ArrnError(f"the number of samples to hold out must be at least 0, got {self.holdout}")
+        Window(self.window, self.sample_rate)  # refuses what means nothing
 
     def differences(self, other: RunSettings) -> list[str]:
         """How `other` differs, in words; where the data lie does not matter."""
@@ -93,11 +99,15 @@ def read_settings(folder: Path) -> RunSettings | None:
         "holdout": int,
         "skip_bad": bool,
         "data": str | None,
+        "window": int | float,
+        "sample_rate": int | None,
     }
+    if isinstance(settings, dict):  # runs from before there was sound
+        settings = {"window": 1.0, "sample_rate": None} | settings
     if not isinstance(settings, dict) or set(settings) != set(expected):
         raise ArrnError(f"{path}: settings should have {', '.join(expected)}")
     for name, kind in expected.items():
-        if not isinstance(settings[name], kind) or (kind is int and isinstance(settings[name], bool)):
+        if not isinstance(settings[name], kind) or (kind is not bool and isinstance(settings[name], bool)):
             raise ArrnError(f"{path}: {name} has the wrong type, got {settings[name]!r}")
     try:
         return RunSettings(**(settings | {"recipe": PAPER_CIFAR.with_options(settings["recipe"])}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arrn.data import Dataset, Examined, Selection, Source, examine, hold_out, open_dataset
+from arrn.data import Dataset, Examined, Selection, Source, Window, examine, hold_out, open_dataset
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.experiments.settings import RunSettings
@@ -22,26 +22,31 @@ class RunData:
     Attributes:
         dataset: what was opened.
         train: what is trained on.
-        validation: what was held out of the training set, if anything.
+        validation: what was held out of the training set, or else the set's own validation split, if any.
         skipped: how many samples could not be read.
+        remarks: what a user should know of how they were read, a line each.
     """
 
     dataset: Dataset
     train: Examined
     validation: Examined | None
     skipped: int
+    remarks: tuple[str, ...]
 
 
 def open_run_data(settings: RunSettings, progress: Callable[[int], None] | None = None) -> RunData:
-    """Opens the training set, looks at every sample and holds out the validation split."""
-    dataset = open_dataset(settings.dataset, settings.data)
+    """Opens the training set, looks at every sample, and holds out or opens the validation split."""
+    dataset = _open(settings)
     # Whole images where bad ones are to be skipped: a header does not tell that an image is cut short.
     examined = examine(dataset.train, settings.skip_bad, decode=settings.skip_bad, progress=progress)
     train, validation = examined, None
     if settings.holdout:
         parts = hold_out(examined.source, settings.holdout, derive_seed(settings.seed, "holdout"))
         train, validation = (_examined(part, examined) for part in parts)
-    return RunData(dataset, train, validation, len(examined.bad))
+    elif dataset.validation is not None:
+        validation = examine(dataset.validation, settings.skip_bad, decode=settings.skip_bad)
+    remarks = [*([dataset.remark] if dataset.remark else []), *examined.remarks]
+    return RunData(dataset, train, validation, len(examined.bad), tuple(remarks))
 
 
 def open_split(settings: RunSettings, split: str) -> Examined:
@@ -49,7 +54,7 @@ def open_split(settings: RunSettings, split: str) -> Examined:
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     if split == "test":
-        test = open_dataset(settings.dataset, settings.data).test
+        test = _open(settings).test
         if test is None:
             raise ArrnError(
                 f"the data set {settings.dataset!r} has no test split; train with --holdout N and evaluate with "
@@ -62,6 +67,10 @@ def open_split(settings: RunSettings, split: str) -> Examined:
     if data.validation is None:
         raise ArrnError("nothing was held out in this run, so it has no validation split: train with --holdout N")
     return data.validation
+
+
+def _open(settings: RunSettings) -> Dataset:
+    return open_dataset(settings.dataset, settings.data, Window(settings.window, settings.sample_rate))
 
 
 def _examined(part: Source, whole: Examined) -> Examined:

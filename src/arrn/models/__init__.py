@@ -4,7 +4,7 @@ from functools import partial
 
 from arrn.models.baselines import BASELINES, torchvision_network
 from arrn.models.designs import DESIGNS, Design, design_builder
-from arrn.models.entry import entry_grid, entry_kernel
+from arrn.models.entry import entry_grid, entry_kernel, signal_axes
 from arrn.models.fixed import FixedResolution, fixed_builder
 from arrn.models.fourier import FourierClassifier, SpectralConv2d, build_fourier_operator
 from arrn.models.generic import build_arrn
@@ -34,6 +34,7 @@ __all__ = [
     "list_models",
     "model_options",
     "register",
+    "signal_axes",
     "summarise",
     "transplant",
 ]

@@ -10,7 +10,7 @@ from arrn.nn.arrn import ARRN, Policy
 from arrn.signal.grid import Grid, covers, level_at_least
 from arrn.signal.kernels import Kernel, kernel
 
-__all__ = ["entry_grid", "entry_kernel"]
+__all__ = ["entry_grid", "entry_kernel", "signal_axes"]
 
 
 def entry_grid(model: nn.Module, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:
@@ -36,3 +36,14 @@ def entry_grid(model: nn.Module, size: Grid, policy: Policy | None = None, adapt
 def entry_kernel(model: nn.Module) -> Kernel:
     """The kernel that brings inputs to the network's grids; the perfect one where it has none of its own."""
     return model.kernel if isinstance(model, ARRN | ResampledNetwork) else kernel("perfect")
+
+
+def signal_axes(model: nn.Module) -> int | None:
+    """The axes of space of the signals that a network takes; None for one that does not tell.
+
+    >>> from arrn.models import create_model
+    >>> signal_axes(create_model("arrn", ndim=1, in_channels=1))
+    1
+    """
+    grids: tuple[Grid, ...] | None = getattr(model, "grids", None)
+    return None if grids is None else len(grids[0])

@@ -13,7 +13,7 @@ from arrn.nn.config import note_option
 from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, format_sizes, level_at_least
 from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
-from arrn.signal.resample import resample_by_matrices
+from arrn.signal.resample import resample_in_network
 
 __all__ = [
     "FixedResolution",
@@ -50,7 +50,7 @@ class ResampledNetwork(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         level = level_at_least(self.grids, check_signal(x, len(self.grids[0]), self.in_channels))
         self._prepare(level)
-        answer: torch.Tensor = self.network(resample_by_matrices(x, self.grids[level], self.kernel))
+        answer: torch.Tensor = self.network(resample_in_network(x, self.grids[level], self.kernel))
         return answer
 
     def reset_classifier(self, num_classes: int) -> None:

@@ -29,7 +29,7 @@ from arrn.signal.grid import (
     level_at_least,
     level_at_most,
 )
-from arrn.signal.resample import resample_by_matrices
+from arrn.signal.resample import resample_in_network
 
 __all__ = ["ARRN", "Policy", "as_policy"]
 
@@ -213,8 +213,8 @@ class ARRN(LaplacianChain):
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
         weight, grid = fold(self._weights(level)), self.grids[level]
         if projecting_first_pays(self.in_channels, weight.shape[0], tuple(x.shape[2:]), grid):
-            return resample_by_matrices(project(x, weight), grid, self.kernel)
-        return project(resample_by_matrices(x, grid, self.kernel), weight)
+            return resample_in_network(project(x, weight), grid, self.kernel)
+        return project(resample_in_network(x, grid, self.kernel), weight)
 
     def __repr__(self) -> str:
         """The network as the paper draws it, one line a level."""

@@ -14,6 +14,7 @@ from arrn.gpu import is_fast
 from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import Kernel
 from arrn.signal.operators import apply_axes, apply_composed, axes_to_resample
+from arrn.signal.resample import resample_in_network, too_long_for_matrices
 
 __all__ = ["Resampling"]
 
@@ -23,6 +24,8 @@ LARGEST_COMPOSED = 2**19
 
 class Resampling(nn.Module):
     """Takes signals from one fixed grid to another by one matrix product per axis, or on a GPU by one in all.
+
+    Lines that are too long for a matrix, as those of sound are, go by transforms (`resample_in_network`).
 
     The matrices are made in float64 and cast from there each time the module changes its dtype, so
     ``module.half().float()`` is as good as new. They are not parameters and not in `state_dict`.
@@ -34,7 +37,8 @@ class Resampling(nn.Module):
     def __init__(self, source: Grid, target: Grid, kernel: Kernel) -> None:
         super().__init__()
         self.source, self.target, self.kernel = source, target, kernel
-        self.axes = axes_to_resample(kernel, source, target)
+        self.by_transform = too_long_for_matrices(source, target, kernel)
+        self.axes = [] if self.by_transform else axes_to_resample(kernel, source, target)
         for axis in self.axes:
             empty = torch.empty(0)  # its dtype and device are those in force
             self.register_buffer(f"matrix{axis}", self._cast(axis, empty), persistent=False)
@@ -53,6 +57,8 @@ class Resampling(nn.Module):
         return reduce(torch.kron, masters).to(like.dtype).to(like.device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.by_transform:
+            return resample_in_network(x, self.target, self.kernel)
         if isinstance(self.composed, torch.Tensor) and is_fast():
             return apply_composed(x, self.composed, self.target)
         return apply_axes(x, [(axis, getattr(self, f"matrix{axis}")) for axis in self.axes])

@@ -10,7 +10,7 @@ from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.operators import apply_axes, axes_to_resample
 from arrn.signal.spectral import resample_spectral
 
-__all__ = ["resample", "resample_by_matrices"]
+__all__ = ["resample", "resample_by_matrices", "resample_in_network", "too_long_for_matrices"]
 
 # Up to how many entries the matrix of an axis wins against the transform, for lines (1 axis) and for
 # two or more axes; measured by `arrn benchmark resampling`, see docs/performance.md.
@@ -20,6 +20,11 @@ CROSSOVER = {
     ("cuda", "symmetric"): (2**23, 2**20),
     ("cuda", "periodic"): (2**22, 2**19),
 }
+
+# Networks resample by matrices, which run in half precision, compile and export, up to this many entries an axis
+# (1448 samples to half of that). Beyond it, as for a second of sound, a matrix would take up to hundreds of megabytes
+# and a hundred times the arithmetic of a transform.
+LARGEST_MATRIX = 2**20
 
 
 def resample(x: torch.Tensor, size: Size, kernel: KernelLike = "perfect") -> torch.Tensor:
@@ -60,7 +65,28 @@ def _spectral_pays(x: torch.Tensor, source: Grid, target: Grid, boundary: str) -
 
 
 def resample_by_matrices(x: torch.Tensor, target: Grid, kernel: Kernel) -> torch.Tensor:
-    """`resample` by matrix products whatever the size: the only form that networks use."""
+    """`resample` by matrix products whatever the size."""
     source = tuple(int(n) for n in x.shape[2:])
     axes = axes_to_resample(kernel, source, target)
     return apply_axes(x, [(n, kernel.matrix_on(source[n], target[n], x.dtype, x.device)) for n in axes])
+
+
+def too_long_for_matrices(source: Grid, target: Grid, kernel: Kernel) -> bool:
+    """Whether a network takes `source` to `target` by transforms, since a matrix would be too large.
+
+    >>> too_long_for_matrices((8000,), (4000,), WhittakerShannon())
+    True
+    """
+    axes = axes_to_resample(kernel, source, target)
+    return isinstance(kernel, WhittakerShannon) and any(source[n] * target[n] > LARGEST_MATRIX for n in axes)
+
+
+def resample_in_network(x: torch.Tensor, target: Grid, kernel: Kernel) -> torch.Tensor:
+    """`resample` as networks do it: by matrices, but for lines that are too long for them."""
+    source = tuple(int(n) for n in x.shape[2:])
+    if not too_long_for_matrices(source, target, kernel):
+        return resample_by_matrices(x, target, kernel)
+    assert isinstance(kernel, WhittakerShannon)
+    # Transforms of half-precision numbers are rare and rough: in float32, and back.
+    wide = x if x.dtype == torch.float64 else x.float()
+    return resample_spectral(wide, target, kernel).to(x.dtype)

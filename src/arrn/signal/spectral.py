@@ -2,7 +2,7 @@
 
 It costs O(N log N) per axis instead of O(N M), with a much larger constant, so it wins on large grids
 only (`arrn benchmark resampling` measures where). Real matrices run in half precision, compile and export;
-transforms do not, so networks never come here.
+transforms do not, so networks come here only where a matrix would be too large (`resample_in_network`).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch
+from arrn.data.form import word_for
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError
 from arrn.gpu import Replay
@@ -75,9 +76,10 @@ def _enough_for_batch_norm(x: torch.Tensor) -> Iterator[None]:
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
+        word = word_for(x.ndim - 2)
         raise ArrnError(
-            f"a batch of {len(x)} image{'s' * (len(x) > 1)} at {format_grid(tuple(x.shape[2:]))} is too few for this "
-            "network's batch norms: a larger batch_size, fewer resolutions or more images of that size would do"
+            f"a batch of {len(x)} {word}{'s' * (len(x) > 1)} at {format_grid(tuple(x.shape[2:]))} is too few for this "
+            f"network's batch norms: a larger batch_size, fewer resolutions or more {word}s of that size would do"
         ) from None
 
 
@@ -104,7 +106,7 @@ class TrainingStep:
 
     Args:
         model: the network, on its device.
-        augmentation: from uint8 to what the network sees.
+        augmentation: from what is stored to what the network sees.
         recipe: optimiser, schedule, precision, resolutions.
         steps: of the whole run, for the schedule.
         seed: of the run.

@@ -1,0 +1,57 @@
+"""Files to samples: what class folders and parquet files need to know of what their files hold."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+
+from arrn.data.decoding import Encoded, decode, header_size
+from arrn.data.form import IMAGE, Form
+from arrn.signal.grid import Grid
+
+__all__ = ["PICTURES", "Codec", "PictureCodec"]
+
+
+class Codec(ABC):
+    """How files of one kind are read. Pickles, since it goes to worker processes.
+
+    Attributes:
+        form: what comes out.
+        suffixes: how the names of such files end, in lower case.
+    """
+
+    form: ClassVar[Form]
+    suffixes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def size(self, encoded: Encoded, where: str) -> Grid:
+        """The grid of what `decode` gives, from the header alone where that is possible."""
+
+    @abstractmethod
+    def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
+        """The sample, shape (channels, *size). What cannot be read is a `BadSample` that names `where`."""
+
+    def changes(self, encoded: Encoded, where: str) -> tuple[str, ...]:
+        """What `decode` changes that a user should know of."""
+        return ()
+
+
+class PictureCodec(Codec):
+    """Image files of the usual formats, as a viewer would show them."""
+
+    form = IMAGE
+    suffixes = (
+        *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
+        *(".tif", ".tiff", ".webp"),
+    )
+
+    def size(self, encoded: Encoded, where: str) -> Grid:
+        return header_size(encoded, where)
+
+    def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
+        return decode(encoded, where)
+
+
+PICTURES = PictureCodec()

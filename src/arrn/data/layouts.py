@@ -1,0 +1,137 @@
+"""What may lie under a root: one function for each layout, which opens it or says that it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from arrn.data.cifar import CIFAR_FOLDERS, CifarBatches
+from arrn.data.codec import PICTURES, Codec
+from arrn.data.folder import ClassFolders, files_in, find_class_folder
+from arrn.data.imagenette import IMAGENETTE_FOLDERS, imagenette_words
+from arrn.data.npz import find_npz, open_npz
+from arrn.data.parquet import ParquetFiles
+from arrn.data.parquet_layout import find_parquet
+from arrn.data.sound import SoundCodec, Window
+from arrn.data.source import Source
+from arrn.data.stl10 import Stl10Binary, download_stl10, find_stl10
+from arrn.data.tinyimagenet import TinyImageNet, download_tinyimagenet, find_tinyimagenet
+from arrn.errors import ArrnError
+
+__all__ = ["DOWNLOADS", "LAYOUTS", "LOOKED_FOR", "Splits"]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What lies under a root; a split that is not there is None.
+
+    Attributes:
+        train, test: the splits.
+        validation: a third one, where there is one beside a test split.
+        remark: what to say of the choice of files, if anything.
+    """
+
+    train: Source
+    test: Source | None
+    validation: Source | None = None
+    remark: str | None = None
+
+
+def _parquet(name: str, root: Path, window: Window) -> Splits | None:
+    train_files = find_parquet(root, "train")
+    if not train_files:
+        return None
+    train = ParquetFiles(train_files[0], "train", name, None, window)
+    if isinstance(train.codec, SoundCodec):
+        window = train.codec.window  # the test split is heard at the rate of the training split
+    names = train.class_names
+    tests = [ParquetFiles(files, "test", name, names, window) for files in find_parquet(root, "test")]
+    # Hugging Face gives the test split of a competition with no labels, -1; the validation split stands in.
+    labelled = [test for test in tests if bool((test.labels != -1).any())]
+    return Splits(train, next(iter(labelled or tests), None))
+
+
+def _cifar(name: str, root: Path, window: Window) -> Splits | None:
+    there = [kind for kind, folder in CIFAR_FOLDERS.items() if (root / folder).is_dir()]
+    if (itself := root.resolve()).name in CIFAR_FOLDERS.values():
+        there = [kind for kind, folder in CIFAR_FOLDERS.items() if itself.name == folder]
+        root = itself.parent
+    if name in CIFAR_FOLDERS:
+        there = [kind for kind in there if kind == name]
+    if len(there) > 1:
+        raise ArrnError(f"{root} holds both cifar10 and cifar100: say which one by its name")
+    if not there:
+        return None
+    # Of a known name, a broken copy is repaired by downloading it again.
+    kind, download = there[0], name in CIFAR_FOLDERS
+    return Splits(CifarBatches(kind, root, "train", name, download), CifarBatches(kind, root, "test", name, download))
+
+
+def _download_cifar(name: str, root: Path) -> Splits:
+    return Splits(CifarBatches(name, root, "train", download=True), CifarBatches(name, root, "test", download=True))
+
+
+def _stl10(name: str, root: Path, window: Window) -> Splits | None:
+    folder = find_stl10(root)
+    return None if folder is None else _open_stl10(name, folder)
+
+
+def _open_stl10(name: str, folder: Path) -> Splits:
+    return Splits(Stl10Binary(folder, "train", name), Stl10Binary(folder, "test", name))
+
+
+def _tinyimagenet(name: str, root: Path, window: Window) -> Splits | None:
+    files = find_tinyimagenet(root)
+    return None if files is None else Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
+
+
+def _download_tinyimagenet(name: str, root: Path) -> Splits:
+    files = download_tinyimagenet(root)
+    return Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
+
+
+def _npz(name: str, root: Path, window: Window) -> Splits | None:
+    found = find_npz(root, name)
+    if found is None:
+        return None
+    file, remark = found
+    train, validation, test = open_npz(file)
+    return Splits(train, test, validation, remark)
+
+
+def _class_folders(name: str, root: Path, window: Window) -> Splits | None:
+    if name == "imagenette":
+        root = next((root / folder for folder in IMAGENETTE_FOLDERS if (root / folder).is_dir()), root)
+    train = find_class_folder(root, "train")
+    if train is None:
+        return None
+    codec: Codec = PICTURES
+    if next(files_in(train, PICTURES), None) is None:
+        if next(files_in(train, SoundCodec), None) is None:
+            return None
+        codec = SoundCodec(window.at_rate_of((path, path) for path in files_in(train, SoundCodec)))
+    has_test = find_class_folder(root, "test") is not None
+    sources = [ClassFolders(root, split, codec, name) for split in ("train", "test") if split == "train" or has_test]
+    for source in sources:
+        source.class_names = imagenette_words(source.class_names)
+    return Splits(sources[0], sources[1] if has_test else None)
+
+
+Layout = Callable[[str, Path, Window], Splits | None]
+
+# Those with files of fixed names first: class folders may be called anything.
+LAYOUTS: tuple[Layout, ...] = (_parquet, _cifar, _stl10, _tinyimagenet, _npz, _class_folders)
+
+LOOKED_FOR = (
+    "parquet files (train-*.parquet, data/train-*.parquet, train/*.parquet), npz files of MedMNIST's layout, "
+    "images or wav files in class folders (train/CLASS/, or CLASS/), CIFAR's files "
+    f"({', '.join(CIFAR_FOLDERS.values())}), STL10's (stl10_binary) and TinyImageNet's (tiny-imagenet-200, or its zip)"
+)
+
+DOWNLOADS: dict[str, Callable[[str, Path], Splits]] = {
+    **dict.fromkeys(CIFAR_FOLDERS, _download_cifar),
+    "stl10": lambda name, root: _open_stl10(name, download_stl10(root)),
+    "tinyimagenet": _download_tinyimagenet,
+}
+"""How to fetch a set that is known by name into a root where it is not."""

@@ -1,0 +1,123 @@
+"""TinyImageNet as it is published: train/WNID/images/*.JPEG, val/images/*.JPEG with val/val_annotations.txt."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from arrn.data.archive import Files, FolderFiles, ZipFiles
+from arrn.data.decoding import decode, header_size
+from arrn.data.downloading import fetched
+from arrn.data.extras import needs
+from arrn.data.source import BadSample, Source
+from arrn.errors import ArrnError
+
+__all__ = ["TinyImageNet", "download_tinyimagenet", "find_tinyimagenet"]
+
+TOP = "tiny-imagenet-200"
+ARCHIVE = f"{TOP}.zip"
+URL = f"http://cs231n.stanford.edu/{ARCHIVE}"
+MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+ANNOTATIONS = "val/val_annotations.txt"
+
+
+class TinyImageNet(Source):
+    """A split of TinyImageNet; its validation split is the test split, since the published test split has no labels.
+
+    Args:
+        files: its folder, or its archive.
+        split: "train" or "test".
+        name: the name of the set.
+    """
+
+    def __init__(self, files: Files, split: str, name: str = "tinyimagenet") -> None:
+        train = [path for path in files.names() if _is_training_image(path)]
+        wnids = sorted({_wnid(path) for path in train})
+        if not wnids:
+            raise ArrnError(f"{files.where('train')} should hold WNID/images/*.JPEG for each class, it has none")
+        if split == "train":
+            paths, classes = train, [_wnid(path) for path in train]
+        else:
+            paths, classes = _annotated(files, wnids)
+        numbers = {wnid: number for number, wnid in enumerate(wnids)}
+        labels = [numbers[wnid] for wnid in classes]
+        super().__init__(name, split, _class_names(files, wnids), torch.tensor(labels, dtype=torch.int64))
+        self._files, self._paths = files, tuple(paths)
+
+    def where(self, index: int) -> str:
+        return self._files.where(self._paths[index])
+
+    def size(self, index: int) -> tuple[int, ...]:
+        return header_size(self._encoded(index), self.where(index))
+
+    def read(self, index: int) -> torch.Tensor:
+        return decode(self._encoded(index), self.where(index))
+
+    def _encoded(self, index: int) -> bytes:
+        try:
+            return self._files.read(self._paths[index])
+        except FileNotFoundError:
+            raise BadSample(self.where(index), "no such file") from None
+        except (OSError, zipfile.BadZipFile) as error:
+            raise BadSample(self.where(index), f"cannot be read: {error}") from None
+
+
+def find_tinyimagenet(root: Path) -> Files | None:
+    """Its files: in `root`, in ROOT/tiny-imagenet-200, or in the published archive, `root` itself or in it."""
+    for folder in (root, root / TOP):
+        if (folder / ANNOTATIONS).is_file():
+            return FolderFiles(folder)
+    archive = root if root.suffix == ".zip" else root / ARCHIVE
+    return ZipFiles(archive, TOP) if archive.is_file() else None
+
+
+def download_tinyimagenet(root: Path) -> Files:
+    """Fetches the published archive (248 MB, its MD5 sum compared); it is read as it is, not unpacked."""
+    with needs("torchvision", "downloading tinyimagenet"):
+        from torchvision.datasets import utils
+    with fetched("tinyimagenet", root):
+        utils.download_url(URL, str(root), ARCHIVE, MD5)
+    return ZipFiles(root / ARCHIVE, TOP)
+
+
+def _is_training_image(path: str) -> bool:
+    parts = path.split("/")
+    return len(parts) == 4 and parts[0] == "train" and parts[2] == "images" and path.lower().endswith((".jpeg", ".jpg"))
+
+
+def _wnid(path: str) -> str:
+    return path.split("/")[1]
+
+
+def _annotated(files: Files, wnids: list[str]) -> tuple[list[str], list[str]]:
+    """The images that the annotations list, and their classes: `val_0.JPEG`, a tab, the WNID, the bounding box."""
+    where = files.where(ANNOTATIONS)
+    try:
+        lines = files.read(ANNOTATIONS).decode().splitlines()
+    except (FileNotFoundError, UnicodeDecodeError):
+        raise ArrnError(f"{where} is missing or not a text: the labels of the validation images") from None
+    paths, classes = [], []
+    for number, line in enumerate(lines, 1):
+        columns = line.split("\t")
+        if len(columns) < 2 or columns[1] not in wnids:
+            raise ArrnError(f"{where} line {number} should be an image and one of the classes of train, got {line!r}")
+        paths.append(f"val/images/{columns[0]}")
+        classes.append(columns[1])
+    if not paths:
+        raise ArrnError(f"{where} lists no images")
+    return paths, classes
+
+
+def _class_names(files: Files, wnids: list[str]) -> list[str]:
+    """The first of the words for each class, with its WNID where two classes share it; the WNID where it has none."""
+    try:
+        lines = files.read("words.txt").decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return wnids
+    words = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
+    names = [words.get(wnid) or wnid for wnid in wnids]
+    counts = Counter(names)
+    return [name if counts[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids, strict=True)]

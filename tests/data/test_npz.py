@@ -1,0 +1,119 @@
+"""MedMNIST's npz files: images and volumes, grey and RGB, and files that are something else."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from arrn.data import Form, NpzArrays, examine, open_dataset
+from arrn.errors import ArrnError
+from sounds import write_npz
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "form"),
+    [
+        ((6, 5), 0, Form(2, 1, torch.uint8)),
+        ((6, 5), 3, Form(2, 3, torch.uint8)),
+        ((6, 5), 1, Form(2, 1, torch.uint8)),
+        ((6, 5, 4), 0, Form(3, 1, torch.uint8)),
+        ((6, 5, 4), 3, Form(3, 3, torch.uint8)),
+    ],
+)
+def test_arrays_of_every_layout_are_read(tmp_path: Path, size: tuple[int, ...], channels: int, form: Form) -> None:
+    file = write_npz(tmp_path / "set.npz", 12, size, channels)
+    dataset = open_dataset(str(file))
+    assert dataset.test is not None
+    assert (dataset.name, dataset.class_names, dataset.train.form) == ("set", ("0", "1"), form)
+    assert dataset.train.labels.tolist() == [int(n % 3 == 0) for n in range(12)]
+    assert set(examine(dataset.test, decode=True).sizes) == {size}
+    whole = np.load(file)["test_images"].reshape(12, *size, form.channels)
+    for index in (0, 7):
+        assert torch.equal(dataset.test.read(index), torch.from_numpy(whole[index]).movedim(-1, 0))
+    assert dataset.test.where(7) == f"{file} test_images 7"
+
+
+def test_a_published_validation_split_is_kept_apart(tmp_path: Path) -> None:
+    dataset = open_dataset(str(write_npz(tmp_path / "set.npz")))
+    assert dataset.validation is not None
+    assert torch.equal(dataset.validation.read(2)[0], torch.from_numpy(np.load(tmp_path / "set.npz")["val_images"][2]))
+    assert open_dataset(str(write_npz(tmp_path / "x.npz", val_images=None, val_labels=None))).validation is None
+    with pytest.raises(ArrnError, match="has no 'val_labels'"):
+        open_dataset(str(write_npz(tmp_path / "x.npz", val_labels=None)))
+
+
+def test_a_pickle_holds_no_images(tmp_path: Path) -> None:
+    source = NpzArrays(write_npz(tmp_path / "set.npz", 12, (16, 16)), "train")
+    expected = source.read(3)
+    pickled = pickle.dumps(source)
+    assert len(pickled) < 1500
+    assert torch.equal(pickle.loads(pickled).read(3), expected)
+    source.read(3).zero_()
+    assert torch.equal(source.read(3), expected)
+
+
+def test_the_largest_of_several_sizes_is_read_and_said(tmp_path: Path) -> None:
+    write_npz(tmp_path / "organ.npz", 12, (4, 4, 4))
+    assert open_dataset("anything", tmp_path).name == "organ"
+    write_npz(tmp_path / "organ_64.npz", 12, (8, 8, 8))
+    dataset = open_dataset("organ", tmp_path)
+    assert dataset.name == "organ_64"
+    assert dataset.remark == "organ_64.npz is read, the largest size; there is also organ.npz"
+    assert open_dataset("organ_64", tmp_path).remark is None
+    assert open_dataset(str(tmp_path / "organ.npz")).train.size(0) == (4, 4, 4)
+    with pytest.raises(ArrnError, match=r"several npz files \(organ, organ_64\): say which one"):
+        open_dataset("nodule", tmp_path)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no test images": ({"test_images": None}, r"has no 'test_images'; its keys are train_images, train_labels, val"),
+    "no training labels": ({"train_labels": None}, "has no 'train_labels'"),
+    "several labels": ({"train_labels": np.zeros((12, 14), np.uint8)}, "one class for each sample, got uint8 of shape"),
+    "labels that are no numbers": ({"train_labels": np.zeros(12)}, "should be whole numbers"),
+    "another number of labels": ({"train_labels": np.zeros(5, np.uint8)}, "12 train_images, but 5 train_labels"),
+    "floating-point images": ({"train_images": np.zeros((12, 8, 8))}, "should be uint8 of shape .* got float64"),
+    "lines": ({"train_images": np.zeros((12, 8), np.uint8)}, r"got uint8 of shape \(12, 8\)"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_not_of_the_layout_is_named(tmp_path: Path, what: str) -> None:
+    other, complaint = WRONG[what]
+    file = write_npz(tmp_path / "set.npz", 12, (8, 8), **other)
+    with pytest.raises(ArrnError, match=complaint) as caught:
+        open_dataset(str(file))
+    assert str(file) in str(caught.value)
+
+
+def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
+    objects = np.array([{"a": 1}] * 12, dtype=object)
+    file = tmp_path / "set.npz"
+    np.savez(file, train_images=objects, train_labels=objects, test_images=objects, test_labels=objects)
+    with pytest.raises(ArrnError, match=r"train_labels cannot be read: .*pickle"):
+        open_dataset(str(file))
+    whole = write_npz(file).read_bytes()
+    for content in (b"", whole[: len(whole) // 2], b"text"):
+        file.write_bytes(content)
+        with pytest.raises(ArrnError, match=r"set\.npz is truncated or not an npz file"):
+            open_dataset(str(file))
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "one.npy").rename(file)
+    with pytest.raises(ArrnError, match="holds a single array"):
+        open_dataset(str(file))
+
+
+def test_splits_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "set.npz", 12, (8, 8), test_images=np.zeros((12, 8, 8, 8), np.uint8))
+    with pytest.raises(ArrnError, match=r"different kinds: Form\(ndim=2, .* and Form\(ndim=3"):
+        open_dataset(str(file))
+
+
+def test_a_label_beyond_the_training_classes_is_a_bad_sample(tmp_path: Path) -> None:
+    labels = np.array([0, 1, 2, *[0] * 9], np.uint8)
+    dataset = open_dataset(str(write_npz(tmp_path / "set.npz", test_labels=labels)))
+    assert dataset.test is not None
+    with pytest.raises(ArrnError, match="test_images 2: has label 2, the 2 classes are numbered 0 to 1"):
+        examine(dataset.test)

@@ -1,0 +1,129 @@
+"""Clips as windows: cropped, padded, resampled, from folders and from parquet files."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from arrn.data import SOUND, BadSample, SoundCodec, Window, decode_wav, examine, open_dataset, read_input
+from arrn.errors import ArrnError
+from arrn.signal import resample
+from sounds import tone, wav_bytes, write_audio_parquet, write_tones, write_wav
+
+LOW, HIGH = tone(64, 2), tone(64, 6)
+
+
+def test_class_folders_of_wav_files_are_a_set(tmp_path: Path) -> None:
+    dataset = open_dataset(str(write_tones(tmp_path / "tones", per_class=3)))
+    assert dataset.test is not None
+    assert (dataset.name, dataset.class_names, dataset.train.form) == ("tones", ("high", "low"), SOUND)
+    assert (len(dataset.train), len(dataset.test)) == (6, 6)
+    found = examine(dataset.train, decode=True)
+    assert (set(found.sizes), found.remarks) == ({(64,)}, [])
+    copy = pickle.loads(pickle.dumps(dataset.train))
+    assert torch.equal(copy.read(4), dataset.train.read(4))
+    assert dataset.train.read(0).dtype == torch.int16
+
+
+@pytest.mark.parametrize(("seconds", "samples"), [(1.0, 64), (0.5, 32), (2.0, 128)])
+def test_clips_are_cropped_to_their_middle_or_padded_with_silence(tmp_path: Path, seconds: float, samples: int) -> None:
+    write_wav(tmp_path / "a" / "0.wav", LOW, 64)
+    heard = open_dataset("mine", tmp_path, Window(seconds)).train.read(0)[0]
+    whole = decode_wav(tmp_path / "a" / "0.wav", "x")[0][0]
+    assert heard.shape == (samples,)
+    middle = (samples - 64) // 2
+    if samples <= 64:
+        assert torch.equal(heard, whole[-middle : 64 + middle])
+    else:
+        assert torch.equal(heard[middle : middle + 64], whole)
+        assert int(heard[:middle].abs().sum() + heard[middle + 64 :].abs().sum()) == 0
+
+
+def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a" / "0.wav", LOW, 64)
+    write_wav(tmp_path / "a" / "1.wav", tone(160, 5), 160)
+    write_wav(tmp_path / "b" / "0.wav", HIGH, 64)
+    dataset = open_dataset("mine", tmp_path)
+    found = examine(dataset.train)
+    assert found.sizes == ((64,),) * 3
+    assert found.remarks == ["1 of 3 clips are resampled from 160 to 64 Hz"]
+    own = decode_wav(tmp_path / "a" / "1.wav", "x")[0]
+    expected = resample(own[None].double(), 64)[0]
+    assert float((dataset.train.read(1) - expected).abs().max()) <= 0.51
+    asked = open_dataset("mine", tmp_path, Window(1.0, 32))
+    assert asked.train.read(0).shape == (1, 32)
+    assert examine(asked.train).remarks == [
+        "2 of 3 clips are resampled from 64 to 32 Hz",
+        "1 of 3 clips are resampled from 160 to 32 Hz",
+    ]
+
+
+def test_stereo_is_mixed_down_and_said(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a" / "0.wav", np.stack([LOW, HIGH], axis=1), 64)
+    found = examine(open_dataset("mine", tmp_path).train)
+    assert found.remarks == ["1 of 1 clips are mixed down from 2 channels to one"]
+
+
+def test_a_clip_of_no_length_is_an_error_or_skipped(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a" / "0.wav", LOW[:0], 64)  # the first: it has a rate all the same
+    write_wav(tmp_path / "a" / "1.wav", LOW, 64)
+    source = open_dataset("mine", tmp_path).train
+    with pytest.raises(BadSample, match=r"0\.wav: it has no samples"):
+        examine(source)
+    found = examine(source, skip_bad=True)
+    assert (len(found.bad), len(found.sizes)) == (1, 1)
+
+
+@pytest.mark.parametrize("rate", [None, 64])
+@pytest.mark.parametrize("column", ["audio", "speech"])
+def test_parquet_files_hold_sound(tmp_path: Path, rate: int | None, column: str) -> None:
+    clips = [wav_bytes(LOW, 64), wav_bytes(HIGH, 64), wav_bytes(tone(128, 2), 128)]
+    for split in ("train", "test"):
+        write_audio_parquet(tmp_path / f"{split}.parquet", clips, [0, 1, 0], rate, column)
+    dataset = open_dataset("mine", tmp_path)
+    assert dataset.test is not None
+    assert dataset.class_names == (("0", "1") if rate is None else ("low", "high"))
+    assert dataset.train.form == dataset.test.form == SOUND
+    for source in (dataset.train, dataset.test):
+        found = examine(source, decode=True)
+        assert (set(found.sizes), found.remarks) == ({(64,)}, ["1 of 3 clips are resampled from 128 to 64 Hz"])
+    assert torch.equal(dataset.train.read(1), decode_wav(clips[1], "x")[0])
+
+
+def test_the_first_good_clip_gives_the_rate(tmp_path: Path) -> None:
+    clips, labels = [wav_bytes(LOW, 64), b"", wav_bytes(LOW, 32)], [-1, 0, 0]
+    source = open_dataset("mine", write_audio_parquet(tmp_path / "train.parquet", clips, labels).parent).train
+    assert source.read(2).shape == (1, 32)
+    with pytest.raises(BadSample, match="row 0: has no label"):
+        examine(source)
+    assert len(examine(source, skip_bad=True).bad) == 2
+
+
+def test_the_test_split_is_heard_at_the_rate_of_the_training_split(tmp_path: Path) -> None:
+    write_audio_parquet(tmp_path / "train.parquet", [wav_bytes(LOW, 64)], [0])
+    write_audio_parquet(tmp_path / "test.parquet", [wav_bytes(tone(128, 2), 128)], [0])
+    test = open_dataset("mine", tmp_path).test
+    assert test is not None
+    assert test.read(0).shape == (1, 64)
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(0.0, None), (float("nan"), None), (-1.0, None), (1.0, 0)])
+def test_windows_that_mean_nothing_are_refused(seconds: float, rate: int | None) -> None:
+    with pytest.raises(ArrnError, match=r"must be .*, got (0|nan|-1)"):
+        Window(seconds, rate)
+
+
+def test_a_window_of_less_than_a_sample_has_one() -> None:
+    assert SoundCodec(Window(1e-9, 8000)).decode(wav_bytes(LOW, 64), "x").shape == (1, 1)
+
+
+def test_a_single_clip_keeps_its_rate(tmp_path: Path) -> None:
+    for rate in (64, 100):
+        assert read_input(write_wav(tmp_path / "a.wav", tone(rate, 3), rate), ndim=1, seconds=0.5).shape == (
+            1,
+            rate / 2,
+        )
+    with pytest.raises(ArrnError, match="this network takes volumes"):
+        read_input(tmp_path / "a.wav", ndim=3)
