@@ -131,7 +131,7 @@ def test_validation_goes_by_the_policy_of_the_recipe(
         asked.extend(settings)
         return evaluate(model, batches, settings, *rest)
 
-    monkeypatch.setattr("arrn.experiments.run.evaluate", noted)
+    monkeypatch.setattr("arrn.experiments.preparing.evaluate", noted)
     settings = dataclasses.replace(tiny_settings(easy, epochs=1, policy="cheap"), holdout=3)
     run_training(settings, tmp_path / "run", Machine("cpu"))
     assert asked == [Setting(None, True, "cheap")]
@@ -140,7 +140,7 @@ def test_validation_goes_by_the_policy_of_the_recipe(
 def test_validation_does_not_disturb_training(easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = dataclasses.replace(tiny_settings(easy), holdout=3)
     run_training(settings, tmp_path / "with", Machine("cpu"))
-    monkeypatch.setattr("arrn.experiments.run._validation", lambda *_: None)
+    monkeypatch.setattr("arrn.experiments.preparing._validation", lambda *_: None)
     run_training(settings, tmp_path / "without", Machine("cpu"))
     assert weights(tmp_path / "with") == weights(tmp_path / "without")
 

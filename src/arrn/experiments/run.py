@@ -9,24 +9,19 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from arrn.data import Augmentation, Batches, Examined, Normalisation, Placement, measure_statistics, open_batches
 from arrn.errors import ArrnError, RunError
-from arrn.evaluation import affordable_batch, evaluate, settings_for
-from arrn.experiments.building import build_network
-from arrn.experiments.device import make_deterministic, pick_device, tune_device
+from arrn.experiments.device import make_deterministic, pick_device
 from arrn.experiments.folder import CHECKPOINTS, LOG, prepare_folder
 from arrn.experiments.machine import Machine
+from arrn.experiments.preparing import prepare
 from arrn.experiments.settings import RunSettings, write_settings
 from arrn.experiments.splits import open_run_data
-from arrn.experiments.team_run import check_same_start, in_turn, least_share, share_norms
-from arrn.models.entry import entry_grid, entry_kernel
-from arrn.nn.arrn import ARRN
+from arrn.experiments.team_run import check_same_start, in_turn
 from arrn.provenance import provenance
 from arrn.saving import Metadata, save
 from arrn.teamwork import Team, join_team, team_device
-from arrn.training import Checkpoints, Log, Recipe, TrainingStep, Watcher, resume_from, stop_on_signals, train
+from arrn.training import Checkpoints, Log, Recipe, Watcher, resume_from, stop_on_signals, train
 from arrn.training.log import check_tensorboard
-from arrn.training.step import order_memory
 from arrn.writing import write_atomically
 
 __all__ = ["run_training"]
@@ -84,74 +79,28 @@ def _run(
         make_deterministic()
     with in_turn(team):  # the first one downloads what is missing
         data = open_run_data(settings)
-    if data.skipped:
-        say(f"skipped {data.skipped} bad samples")
-    for remark in data.remarks:
+    for remark in ([f"skipped {data.skipped} bad samples"] if data.skipped else []) + list(data.remarks):
         say(remark)
-    model, recipe = build_network(settings, data.train, say)
-    form = data.train.source.form
-    order_memory(share_norms(model, machine, team, device).to(device), form.ndim)
     with ExitStack() as opened:
-
-        def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
-            return opened.enter_context(
-                open_batches(
-                    examined,
-                    placement,
-                    batch_size,
-                    device,
-                    settings.seed,
-                    machine.stream,
-                    machine.workers,
-                    team=team,
-                )
-            )
-
-        placement = Placement.by(lambda size: entry_grid(model, size), data.train.sizes, entry_kernel(model))
-        batches = batches_of(data.train, placement, recipe.batch_size)
-        least = least_share(batches, team)
-        mean, std = data.dataset.mean, data.dataset.std
-        if mean is None or std is None:
-            mean, std = measure_statistics(batches)
-        normalisation = Normalisation(mean, std).to(device)
-        validate = None
-        if data.validation is not None:
-            sizes = data.validation.sizes
-            few = affordable_batch(recipe.batch_size, sizes)
-            validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
-        tune_device(device, one_shape=len(batches.grids) == 1 and not machine.deterministic)
-        augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment)
-        steps = recipe.epochs * len(batches)
-        step = TrainingStep(
-            model,
-            augmentation,
-            recipe,
-            steps,
-            settings.seed,
-            machine.compiled,
-            captured=machine.captured,
-            team=team if team.size > 1 else None,
-            least_share=least,
-        )
+        run = prepare(settings, data, machine, device, team, opened, say)
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
         check_same_start(start, team, out)
         if start is not None:
-            resume_from(step, start)
+            resume_from(run.step, start)
             say(f"going on from {start.file_name}")
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
         facts: dict[str, object] = {"samples": len(data.train.source), "skipped": data.skipped, "device": str(device)}
         if team.leads:
-            _write_down(settings, recipe, out, facts | ({"processes": team.size} if team.size > 1 else {}))
+            _write_down(settings, run.recipe, out, facts | ({"processes": team.size} if team.size > 1 else {}))
         done = 0 if start is None else start.epoch
         board = out / "tensorboard" if machine.tensorboard else None
         with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:
-            every = machine.checkpoint_every
-            train(step, batches, recipe.epochs, checkpoints, log, stop, start, every, validate, watcher)
-            window = settings.window if form.ndim == 1 else None
+            epochs, every = run.recipe.epochs, machine.checkpoint_every
+            train(run.step, run.batches, epochs, checkpoints, log, stop, start, every, run.validate, watcher)
             if team.leads:
-                _save(model, out, Metadata(mean, std, "perfect", data.dataset.class_names, window))
+                _save(run.step.model, out, run.metadata)
 
 
 def _write_down(settings: RunSettings, recipe: Recipe, out: Path, facts: Mapping[str, object]) -> None:
@@ -168,15 +117,3 @@ def _save(model: nn.Module, out: Path, metadata: Metadata) -> None:
         save(model, out, metadata)
     except ArrnError as error:  # the input was good: what fails now is the disk
         raise RunError(f"{error}; the last checkpoint is kept: make room and go on with --resume") from error
-
-
-def _validation(batches: Batches, normalisation: Normalisation) -> Callable[[nn.Module], Mapping[str, float]]:
-    """What is called after each epoch: the accuracy on what was held out, as it comes."""
-
-    def validate(model: nn.Module) -> Mapping[str, float]:
-        policies = [model.policy] if isinstance(model, ARRN) else []
-        settings = settings_for(model, [None], policies, adapt=[True])
-        (answers,) = evaluate(model, batches, settings, normalisation)
-        return {"validation_accuracy": answers.accuracy}
-
-    return validate

@@ -1,0 +1,118 @@
+"""What a run trains and what it trains on, on its device: the network, the batches, the normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from arrn.data import Augmentation, Batches, Examined, Normalisation, Placement, measure_statistics, open_batches
+from arrn.evaluation import affordable_batch, evaluate, settings_for
+from arrn.experiments.building import build_network
+from arrn.experiments.device import tune_device
+from arrn.experiments.machine import Machine
+from arrn.experiments.settings import RunSettings
+from arrn.experiments.splits import RunData
+from arrn.experiments.team_run import least_share, share_norms
+from arrn.models.entry import entry_grid, entry_kernel
+from arrn.nn.arrn import ARRN
+from arrn.saving import Metadata
+from arrn.teamwork import Team
+from arrn.training import Recipe, TrainingStep
+from arrn.training.step import order_memory
+
+__all__ = ["Prepared", "Validate", "prepare"]
+
+Validate = Callable[[nn.Module], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run, ready to begin or to go on.
+
+    Attributes:
+        step: the network and its optimiser.
+        recipe: the resolved one.
+        batches: what is trained on.
+        validate: what to call after each epoch, where samples were held out.
+        metadata: what is saved with the network.
+    """
+
+    step: TrainingStep
+    recipe: Recipe
+    batches: Batches
+    validate: Validate | None
+    metadata: Metadata
+
+
+def prepare(
+    settings: RunSettings,
+    data: RunData,
+    machine: Machine,
+    device: torch.device,
+    team: Team,
+    opened: ExitStack,
+    say: Callable[[str], None],
+) -> Prepared:
+    """Builds the network and opens the batches.
+
+    Args:
+        settings: what to train, how.
+        data: on what.
+        machine: how it is carried out.
+        device: of this process.
+        team: the processes of the run.
+        opened: closes the batches when the run ends.
+        say: told, in a line, of what a user should know.
+    """
+
+    def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
+        seed, stream, workers = settings.seed, machine.stream, machine.workers
+        return opened.enter_context(
+            open_batches(examined, placement, batch_size, device, seed, stream, workers, team=team)
+        )
+
+    model, recipe = build_network(settings, data.train, say)
+    form = data.train.source.form
+    order_memory(share_norms(model, machine, team, device).to(device), form.ndim)
+    placement = Placement.by(lambda size: entry_grid(model, size), data.train.sizes, entry_kernel(model))
+    batches = batches_of(data.train, placement, recipe.batch_size)
+    least = least_share(batches, team)
+    mean, std = data.dataset.mean, data.dataset.std
+    if mean is None or std is None:
+        mean, std = measure_statistics(batches)
+    normalisation = Normalisation(mean, std).to(device)
+    validate = None
+    if data.validation is not None:
+        sizes = data.validation.sizes
+        few = affordable_batch(recipe.batch_size, sizes)
+        validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
+    tune_device(device, one_shape=len(batches.grids) == 1 and not machine.deterministic)
+    step = TrainingStep(
+        model,
+        Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment),
+        recipe,
+        recipe.epochs * len(batches),
+        settings.seed,
+        machine.compiled,
+        machine.captured,
+        team if team.size > 1 else None,
+        least,
+    )
+    window = settings.window if form.ndim == 1 else None
+    return Prepared(step, recipe, batches, validate, Metadata(mean, std, "perfect", data.dataset.class_names, window))
+
+
+def _validation(batches: Batches, normalisation: Normalisation) -> Validate:
+    """What is called after each epoch: the accuracy on what was held out, as it comes."""
+
+    def validate(model: nn.Module) -> Mapping[str, float]:
+        policies = [model.policy] if isinstance(model, ARRN) else []
+        settings = settings_for(model, [None], policies, adapt=[True])
+        (answers,) = evaluate(model, batches, settings, normalisation)
+        return {"validation_accuracy": answers.accuracy}
+
+    return validate
