@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arrn
+from arrn.errors import ArrnError
 from arrn.nn import ARRN, Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase, awaken_norms
 from arrn.saving import FORMAT_VERSION, Metadata, write_atomically
 from arrn.signal import TruncatedGaussian
@@ -201,3 +202,36 @@ def test_failed_writes_leave_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     with pytest.raises(arrn.ArrnError, match=r"cannot write .*: No space left on device"):
         arrn.save(small(), tmp_path / "model")
+
+
+def test_a_pretrained_network_has_the_saved_weights_and_options(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    saved = arrn.create_model("arrn", sizes=(8, 4), features=(4, 8), depth=1, num_classes=3).half()
+    arrn.save(saved, tmp_path, Metadata((0.5,) * 3, (0.25,) * 3))
+    model = arrn.create_model("arrn", pretrained=tmp_path, dropout=0.5)
+    assert model.sizes == (8, 4)
+    assert model.dropout.p == 0.5
+    assert model.metadata.mean == (0.5,) * 3
+    for name, tensor in model.state_dict().items():
+        assert tensor.dtype != torch.float16
+        torch.testing.assert_close(tensor, saved.state_dict()[name].to(tensor.dtype))
+
+
+def test_with_other_classes_only_the_classifier_is_new(tmp_path: Path) -> None:
+    saved = arrn.create_model("arrn", sizes=(8, 4), features=(4, 8), depth=1, num_classes=3)
+    arrn.save(saved, tmp_path)
+    model = arrn.create_model("arrn", pretrained=tmp_path, num_classes=5)
+    changed = [name for name, t in model.state_dict().items() if t.shape != saved.state_dict()[name].shape]
+    assert changed == ["head.classifier.weight", "head.classifier.bias"]
+    same = [name for name in model.state_dict() if name not in changed]
+    assert all(torch.equal(model.state_dict()[name], saved.state_dict()[name]) for name in same)
+    assert model.config["options"]["num_classes"] == 5
+    assert arrn.create_model("arrn", pretrained=tmp_path, num_classes=0)(torch.zeros(1, 3, 8, 8)).shape == (1, 8)
+
+
+def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
+    arrn.save(arrn.create_model("arrn", sizes=(8, 4), features=(4, 8), depth=1), tmp_path)
+    with pytest.raises(ArrnError, match="holds the weights of 'arrn', not of 'arrn_small'"):
+        arrn.create_model("arrn_small", pretrained=tmp_path)
+    with pytest.raises(ArrnError, match="has shape"):
+        arrn.create_model("arrn", pretrained=tmp_path, features=(4, 6))

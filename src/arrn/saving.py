@@ -22,7 +22,7 @@ from arrn.errors import ArrnError
 from arrn.models import create_model
 from arrn.writing import write_atomically
 
-__all__ = ["FORMAT_VERSION", "Metadata", "load", "save"]
+__all__ = ["FORMAT_VERSION", "Metadata", "create_pretrained", "load", "save"]
 
 FORMAT, FORMAT_VERSION = "arrn", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -100,6 +100,30 @@ def load(path: str | os.PathLike[str]) -> nn.Module:
     _fill(model, _read_weights(directory / WEIGHTS), directory / WEIGHTS)
     model.metadata = metadata  # type: ignore[assignment]  # nn.Module takes any attribute
     return model.eval()
+
+
+def create_pretrained(name: str, path: str | os.PathLike[str], options: Mapping[str, Any]) -> nn.Module:
+    """The network `name` with the weights, and but for `options` the options, that `path` holds; see `create_model`.
+
+    Raises:
+        ArrnError: for what `load` refuses, and for the weights of another model.
+    """
+    saved = load(path)
+    config: Mapping[str, Any] = saved.config  # type: ignore[assignment]  # nn.Module takes any attribute
+    if config["name"] != name:
+        raise ArrnError(f"{path} holds the weights of {config['name']!r}, not of {name!r}")
+    given = dict(options)
+    classes, saved_classes = given.pop("num_classes", None), config["options"].get("num_classes")
+    model = create_model(name, **{**config["options"], **given})
+    weights = {key: t.float() if t.is_floating_point() else t for key, t in saved.state_dict().items()}
+    _fill(model, weights, Path(path) / WEIGHTS)
+    if classes is not None and classes != saved_classes:
+        reset = getattr(model, "reset_classifier", None)  # every network of the library has it; others may not
+        if reset is None:
+            raise ArrnError(f"{path} holds a network of {saved_classes} classes, whose head cannot be changed")
+        reset(classes)
+    model.metadata = saved.metadata
+    return model
 
 
 def _read_metadata(inputs: Mapping[str, Any]) -> Metadata:

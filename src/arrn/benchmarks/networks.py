@@ -69,7 +69,7 @@ def without_gradients(run: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[
 
 def build_baseline(name: str, size: Size, num_classes: int, in_channels: int) -> nn.Module:
     """A network by name for the inputs of another."""
-    wanted = {"size": size, "num_classes": num_classes, "in_channels": in_channels}
+    wanted: dict[str, Any] = {"size": size, "num_classes": num_classes, "in_channels": in_channels}
     known = model_options(name)
     torch.manual_seed(0)
     return create_model(name, **{option: value for option, value in wanted.items() if option in known})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,10 +43,16 @@ def model_options(name: str) -> dict[str, Any]:
     return {option: p.default for option, p in inspect.signature(_builders[name]).parameters.items()}
 
 
-def create_model(name: str, **options: Any) -> nn.Module:
+def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **options: Any) -> nn.Module:
     """Builds a network by name.
 
     The generic builder ``"arrn"`` makes any ladder; see `arrn.models.build_arrn` for its options.
+
+    Args:
+        name: one of `list_models`.
+        pretrained: a folder that `arrn.save` wrote for a network of that name: options that are not given are the
+            saved ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
+        options: of the model.
 
     >>> model = create_model("arrn", sizes=(16, 8), features=(8, 16), depth=1, num_classes=4)
     >>> model.sizes
@@ -53,6 +60,10 @@ def create_model(name: str, **options: Any) -> nn.Module:
     """
     if name not in _builders:
         raise unknown_name("model", name, _builders)
+    if pretrained is not None:
+        from arrn.saving import create_pretrained  # which builds its network here
+
+        return create_pretrained(name, pretrained, options)
     builder = _builders[name]
     signature = inspect.signature(builder)
     for option in options:
