@@ -9,7 +9,7 @@ import torch._dynamo
 import torch._inductor.config
 
 import arrn
-from arrn.nn import ARRN, awaken_norms
+from arrn.nn import ARRN, Frozen, awaken_norms
 from strategies import relative_error
 
 needs_compiler = pytest.mark.skipif(
@@ -82,3 +82,14 @@ def test_export_holds_aten_operators_only(ndim: int, block: str) -> None:
     assert all(isinstance(call, torch._ops.OpOverload) and call.namespace == "aten" for call in calls)
     assert not any("fft" in str(call) for call in calls)
     assert relative_error(program.module()(x), adapted(x)) < 1e-6
+
+
+@needs_compiler
+@torch.no_grad()
+def test_frozen_weights_compile_to_the_same_answers() -> None:
+    torch.manual_seed(0)
+    network = arrn.create_model("arrn", sizes=(8, 4), features=(4, 8), depth=1, expansion=2).eval().at_resolution(8)
+    x = torch.randn(2, 3, 8, 8)
+    frozen = Frozen(network.fuse())
+    for _ in range(2):
+        torch.testing.assert_close(frozen(x), network(x), rtol=1e-4, atol=1e-5)

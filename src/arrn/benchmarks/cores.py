@@ -15,6 +15,7 @@ from arrn.models.entry import entry_grid, entry_kernel
 from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN
 from arrn.nn.every_level import EveryLevel
+from arrn.nn.frozen import Frozen
 from arrn.nn.resampling import Resampling
 from arrn.signal.grid import Grid, as_grid
 from arrn.timing import in_turn
@@ -100,7 +101,7 @@ class ReadyCore:
         if self._failure is not None:
             raise self._failure
         if self._compiled is None:
-            compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(self._network, dynamic=False)
+            compiled = Frozen(self._network)
             try:
                 without_gradients(compiled)(x)
             except Exception as error:

@@ -11,6 +11,7 @@ from arrn.nn.cost import count_parameters, multiply_adds
 from arrn.nn.discrepancy import adaptation_discrepancy
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.every_level import EveryLevel
+from arrn.nn.frozen import Frozen
 from arrn.nn.head import Head, ResidualBase
 from arrn.nn.normalization import BatchRMSNorm
 from arrn.nn.projection import Projection
@@ -23,6 +24,7 @@ __all__ = [
     "BatchRMSNorm",
     "BlocklessLevel",
     "EveryLevel",
+    "Frozen",
     "Head",
     "InvertedBlock",
     "LaplacianDropout",
