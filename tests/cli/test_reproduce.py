@@ -54,7 +54,7 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
         (["all", "--dataset", "sample", "--only", "resnet"], "unknown run of all: 'resnet'"),
         (["all", "--dataset", "sample", "--epochs", "0"], "epochs must be a whole number of at least 1, got 0"),
         (["all", "--dataset", "sample", "--device", "abacus"], "unknown device 'abacus'"),
-        (["all", "--dataset", "stl10"], "unknown data set 'stl10'"),
+        (["all", "--dataset", "imagenette96"], "unknown data set 'imagenette96'"),
     ],
 )
 def test_what_cannot_be_right_is_told_before_anything_runs(
