@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arrn.cli.console import console, say
-from arrn.cli.running import data_root, job_table, run_jobs
+from arrn.cli.running import job_table, run_jobs
+from arrn.cli.values import data_root
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments import Machine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -15,12 +14,7 @@ from arrn.errors import RunError
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.job import Job
 
-__all__ = ["data_root", "job_table", "run_jobs"]
-
-
-def data_root(data: Path | None) -> str | None:
-    """A data set's root as every process finds it, wherever it was started."""
-    return None if data is None else str(data.expanduser().resolve())
+__all__ = ["job_table", "run_jobs"]
 
 
 def job_table(jobs: Sequence[Job], title: str) -> Table:

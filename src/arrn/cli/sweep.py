@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from arrn.cli.console import console, say
-from arrn.cli.running import data_root, job_table, run_jobs
-from arrn.cli.values import numbers, whole_numbers
+from arrn.cli.running import job_table, run_jobs
+from arrn.cli.values import data_root, numbers, set_or_path, whole_numbers
 from arrn.errors import ArrnError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
@@ -67,7 +67,7 @@ def sweep(
     """
     import torch
 
-    from arrn.data import hold_out, list_datasets, open_dataset
+    from arrn.data import hold_out, open_dataset
     from arrn.experiments import Machine, RunSettings, pick_device
     from arrn.experiments.job import Job
     from arrn.experiments.sets import usual_set
@@ -75,8 +75,7 @@ def sweep(
     from arrn.models import DESIGNS, create_model
 
     pick_device(device)
-    if data is None and dataset not in list_datasets() and Path(dataset).expanduser().is_dir():
-        dataset = str(Path(dataset).expanduser().resolve())
+    dataset = set_or_path(dataset, data)
     root, usual = data_root(data), usual_set(dataset)
     designs = permute(_axes(DESIGNS[usual.design], sizes, features, expansion, depth, p, block, below))
     if len(designs) > limit:

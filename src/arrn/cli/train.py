@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from arrn.cli.console import console, say
-from arrn.cli.values import assignments, whole_numbers
+from arrn.cli.values import assignments, data_root, set_or_path, whole_numbers
 
 __all__ = ["train"]
 
@@ -88,19 +88,17 @@ def train(
     arrn train cifar10 --out runs/first --resume
     """
     from arrn.cli.progress import watch
-    from arrn.data import list_datasets
     from arrn.experiments import Machine, RunSettings, read_settings, run_training
     from arrn.experiments.sets import usual_set
     from arrn.training import read_recipe
 
-    if data is None and dataset not in list_datasets() and Path(dataset).expanduser().exists():
-        dataset = str(Path(dataset).expanduser().resolve())  # a run goes on from any folder
+    dataset = set_or_path(dataset, data)
     usual = usual_set(dataset)
     model_name = model or usual.design
     folder = out or Path("runs") / f"{Path(dataset).name}-{model_name}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": dataset, "model": model, "seed": seed, "holdout": holdout}
     given |= {"window": window, "sample_rate": sample_rate}
-    given |= {"data": None if data is None else str(data.expanduser().resolve()), "skip_bad": skip_bad or None}
+    given |= {"data": data_root(data), "skip_bad": skip_bad or None}
     given = {name: value for name, value in given.items() if value is not None}
     saved = read_settings(folder) if resume else None
     start = saved or RunSettings(dataset, model_name, recipe=usual.recipe)

@@ -6,11 +6,25 @@ import json
 import math
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from arrn.errors import ArrnError
 
-__all__ = ["assignments", "numbers", "whole_numbers"]
+__all__ = ["assignments", "data_root", "numbers", "set_or_path", "whole_numbers"]
+
+
+def data_root(data: Path | None) -> str | None:
+    """A data set's root as every process finds it, wherever it was started."""
+    return None if data is None else str(data.expanduser().resolve())
+
+
+def set_or_path(dataset: str, data: Path | None) -> str:
+    """A data set's name as it is; a path whole, so that a run goes on from any folder."""
+    from arrn.data import list_datasets
+
+    path = Path(dataset).expanduser()
+    return str(path.resolve()) if data is None and dataset not in list_datasets() and path.exists() else dataset
 
 
 def whole_numbers(option: str, text: str | None) -> list[int]:

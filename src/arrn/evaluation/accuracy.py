@@ -17,6 +17,7 @@ from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import ARRN, Policy
 from arrn.signal.grid import Grid
 from arrn.signal.resample import resample
+from arrn.teamwork import Team
 
 __all__ = ["Answers", "Setting", "affordable_batch", "evaluate"]
 
@@ -140,14 +141,18 @@ def evaluate(
     gathered = {
         plan: (
             team.gather(torch.cat([none, *(part.cpu() for part in predictions[plan])])),
-            team.gather(torch.tensor(grids[plan], dtype=torch.int64).view(-1, len(batches.grids[0]))),
+            _gather_grids(grids[plan], len(batches.grids[0]), team),
         )
         for plan in predictions
     }
-    return [
-        Answers(setting, gathered[plan][0], right, tuple(map(tuple, gathered[plan][1].tolist())))
-        for setting, plan in plans.items()
-    ]
+    return [Answers(setting, gathered[plan][0], right, gathered[plan][1]) for setting, plan in plans.items()]
+
+
+def _gather_grids(grids: Sequence[Grid], ndim: int, team: Team) -> tuple[Grid, ...]:
+    if team.size == 1:
+        return tuple(grids)
+    told = team.gather(torch.tensor(grids, dtype=torch.int64).view(-1, ndim))
+    return tuple(map(tuple, told.tolist()))
 
 
 def _without_idle_policy(setting: Setting) -> Setting:

@@ -17,8 +17,20 @@ from arrn.gpu.tiling import matrix_tiling, row_programs
 __all__ = ["add_up", "finish_moments", "measure_moments", "norm_silu", "norm_silu_backward", "norm_silu_sums"]
 
 
-def _matrix(x: torch.Tensor) -> tuple[int, int]:
-    return x.numel() // x.shape[-1], x.shape[-1]
+def _divide(x: torch.Tensor, programs: int | None = None) -> tuple[tuple[int, int], int, int, dict[str, int]]:
+    """The grid of programs, the rows and channels of x as a matrix, and the blocks that a kernel is told.
+
+    A kernel that sums over rows has `programs` of them along the rows, which share the blocks.
+    """
+    rows, channels = x.numel() // x.shape[-1], x.shape[-1]
+    tiling = matrix_tiling(channels)
+    grid = (programs or -(-rows // tiling.rows), -(-channels // tiling.channels))
+    return grid, rows, channels, {"BLOCK_M": tiling.rows, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
+
+
+def _programs(x: torch.Tensor) -> int:
+    channels = x.shape[-1]
+    return row_programs(x.numel() // channels, channels, matrix_tiling(channels))
 
 
 def add_up(partial: torch.Tensor) -> torch.Tensor:
@@ -31,14 +43,10 @@ def add_up(partial: torch.Tensor) -> torch.Tensor:
 
 def measure_moments(x: torch.Tensor) -> torch.Tensor:
     """Partial moments of each channel: rows of count, mean and squares about it, shape (programs, 3, channels)."""
-    rows, channels = _matrix(x)
-    tiling = matrix_tiling(channels)
-    programs = row_programs(rows, channels, tiling)
+    programs = _programs(x)
+    grid, rows, channels, blocks = _divide(x, programs)
     partial = x.new_empty((programs, 3, channels), dtype=torch.float32)
-    grid = (programs, -(-channels // tiling.channels))
-    moments_kernel[grid](
-        x, partial, rows, channels, programs, BLOCK_M=tiling.rows, BLOCK_C=tiling.channels, num_warps=tiling.warps
-    )
+    moments_kernel[grid](x, partial, rows, channels, programs, **blocks)
     return partial
 
 
@@ -78,35 +86,18 @@ def finish_moments(
 
 def norm_silu(x: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
     """silu(x scale + shift)."""
-    rows, channels = _matrix(x)
-    tiling = matrix_tiling(channels)
+    grid, rows, channels, blocks = _divide(x)
     y = torch.empty_like(x)
-    grid = (-(-rows // tiling.rows), -(-channels // tiling.channels))
-    norm_silu_kernel[grid](
-        x, normal, y, rows, channels, BLOCK_M=tiling.rows, BLOCK_C=tiling.channels, num_warps=tiling.warps
-    )
+    norm_silu_kernel[grid](x, normal, y, rows, channels, **blocks)
     return y
 
 
 def norm_silu_sums(gradient: torch.Tensor, x: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
     """Sums over rows of the gradient by what SiLU saw: alone, and times the normalised x; shape (2, channels)."""
-    rows, channels = _matrix(x)
-    tiling = matrix_tiling(channels)
-    programs = row_programs(rows, channels, tiling)
+    programs = _programs(x)
+    grid, rows, channels, blocks = _divide(x, programs)
     partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
-    grid = (programs, -(-channels // tiling.channels))
-    norm_silu_sums_kernel[grid](
-        gradient,
-        x,
-        normal,
-        partial,
-        rows,
-        channels,
-        programs,
-        BLOCK_M=tiling.rows,
-        BLOCK_C=tiling.channels,
-        num_warps=tiling.warps,
-    )
+    norm_silu_sums_kernel[grid](gradient, x, normal, partial, rows, channels, programs, **blocks)
     return add_up(partial)
 
 
@@ -114,21 +105,7 @@ def norm_silu_backward(
     gradient: torch.Tensor, x: torch.Tensor, normal: torch.Tensor, sums: torch.Tensor, through_silu: bool
 ) -> torch.Tensor:
     """The gradient by x, from that by the output or, without `through_silu`, by what SiLU saw."""
-    rows, channels = _matrix(x)
-    tiling = matrix_tiling(channels)
+    grid, rows, channels, blocks = _divide(x)
     out = torch.empty_like(x)
-    grid = (-(-rows // tiling.rows), -(-channels // tiling.channels))
-    norm_silu_backward_kernel[grid](
-        gradient,
-        x,
-        normal,
-        sums,
-        out,
-        rows,
-        channels,
-        BLOCK_M=tiling.rows,
-        BLOCK_C=tiling.channels,
-        THROUGH_SILU=through_silu,
-        num_warps=tiling.warps,
-    )
+    norm_silu_backward_kernel[grid](gradient, x, normal, sums, out, rows, channels, **blocks, THROUGH_SILU=through_silu)
     return out
