@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import arrn.nn.fast_block
 from arrn.gpu import channels_last, fast_path, reference_depthwise
-from arrn.gpu.depthwise_launch import depthwise_backward_input, depthwise_backward_weight, depthwise_forward
+from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
 from arrn.gpu.fused import norm_silu_depthwise, norm_silu_rows
 from arrn.gpu.norm_launch import finish_moments, measure_moments
 from arrn.nn import InvertedBlock, awaken_norms
@@ -43,8 +43,9 @@ def convolution_pairs(
     by_input, by_weight = torch.autograd.grad(y, (exact, exact_weight), gradient.double())
     rows, arriving = channels_last(x), channels_last(gradient)
     yield "output", depthwise_forward(rows, weight, bias)[0], channels_last(y.detach())
-    yield "by input", depthwise_backward_input(arriving, weight)[0], channels_last(by_input)
-    yield "by weight", depthwise_backward_weight(arriving, rows).to(dtype), by_weight
+    got_by_input, got_by_weight, _ = depthwise_backward(arriving, weight, rows)
+    yield "by input", got_by_input, channels_last(by_input)
+    yield "by weight", got_by_weight.to(dtype), by_weight
     activated = F.silu(reference_depthwise(F.silu(exact), exact_weight, bias.double()))
     fused, _ = depthwise_forward(rows, weight, bias, silu_before=True, silu_after=True)
     yield "activated", fused, channels_last(activated.detach())
@@ -70,13 +71,15 @@ def norm_pairs(
     rows, arriving = channels_last(x).requires_grad_(), channels_last(gradient)
     leaves = [rows, *(t.clone().requires_grad_() for t in (gamma, beta, weight))]
     running_mean, running_var = torch.zeros(channels, device=device), torch.ones(channels, device=device)
-    normal = finish_moments(measure_moments(rows.detach()), gamma, beta, running_mean, running_var, 0.1, 1e-5)
+    count = torch.zeros((), dtype=torch.int64, device=device)
+    normal = finish_moments(measure_moments(rows.detach()), gamma, beta, running_mean, running_var, count, 0.1, 1e-5)
+    yield "batches", count, torch.ones((), dtype=torch.float64, device=device)
     yield "running mean", running_mean, mean
     yield "running variance", running_var, var
     fused, partial = norm_silu_depthwise(*leaves[:3], normal, leaves[3], torch.randn(channels, device=device))
     yield "convolved", fused.detach(), channels_last(z.detach())
     ones, zeros = torch.ones(channels, device=device), torch.zeros(channels, device=device)
-    measured = finish_moments(partial, ones, zeros, zeros.clone(), ones.clone(), 0.1, 0.0)
+    measured = finish_moments(partial, ones, zeros, zeros.clone(), ones.clone(), count, 0.1, 0.0)
     stored = fused.detach().double().flatten(0, 2)
     yield "mean of the convolved", measured[2], stored.mean(0)
     yield "deviation of the convolved", 1 / measured[3], stored.std(0, unbiased=False)

@@ -4,12 +4,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import arrn
 from arrn.gpu import fast_path, reference_path
-from arrn.nn import ARRN, InvertedBlock, awaken_norms, check_zero_constant
+from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, awaken_norms, check_zero_constant
+from arrn.nn.fast_level import can_fuse_level
 from arrn.nn.resampling import Resampling
-from arrn.signal.operators import apply_axes, apply_composed, axis_order
+from arrn.signal.operators import apply_axes, apply_composed, axis_order, is_channels_last
 from strategies import KERNELS, grids, relative_error
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -32,6 +34,46 @@ def test_one_matrix_for_all_axes_does_what_one_each_does(
 
 def test_a_cpu_holds_no_composed_matrix() -> None:
     assert Resampling((8, 8), (4, 4), KERNELS[0]).composed is None
+
+
+@pytest.fixture
+def composed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does with matrices, on a CPU."""
+    monkeypatch.setattr("arrn.nn.resampling.COMPOSED_ON", {"cpu", "cuda"})
+
+
+@pytest.mark.usefixtures("composed_here")
+@pytest.mark.parametrize("kernel", ["perfect", "fair", "poor"])
+@pytest.mark.parametrize(("out_features", "block_features"), [(4, 4), (5, 4), (5, 5)])
+@pytest.mark.parametrize("survivors", [None, 3, 1])
+def test_a_level_in_few_products_is_the_level(
+    kernel: str, out_features: int, block_features: int, survivors: int | None
+) -> None:
+    torch.manual_seed(0)
+    block = nn.Conv2d(4, block_features, 3, padding=1, padding_mode="replicate")
+    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel).double()
+    x, gradient = torch.randn(3, 4, 9, 6).double(), torch.randn(3, out_features, 5, 4).double()
+    answers = []
+    for path in (reference_path, fast_path):
+        r = x.clone().requires_grad_()
+        with path():
+            assert can_fuse_level(residual, survivors) == (path is fast_path)
+            y = residual(r, survivors)
+            answers.append([y, *torch.autograd.grad(y, [r, *residual.parameters()], gradient)])
+    for got, expected in zip(*reversed(answers), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.usefixtures("composed_here")
+def test_a_level_keeps_the_order_of_memory_in_both_directions() -> None:
+    block = nn.Conv2d(4, 4, 1, bias=False)
+    residual = LaplacianResidual(block, 4, 4, 8, 4)
+    r = torch.randn(3, 4, 8, 8).contiguous(memory_format=torch.channels_last).requires_grad_()
+    with fast_path():
+        y = residual(r, 2)
+        (by_r,) = torch.autograd.grad(y.sum(), r)
+    assert is_channels_last(y)
+    assert is_channels_last(by_r)
 
 
 @pytest.fixture

@@ -78,11 +78,10 @@ def replicate_depthwise_backward(
 
 @replicate_depthwise_backward.register_kernel("cuda")
 def _backward(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    from arrn.gpu.depthwise_launch import depthwise_backward_input, depthwise_backward_weight
+    from arrn.gpu.depthwise_launch import depthwise_backward
 
-    arriving = channels_last(gradient)
-    by_input, _ = depthwise_backward_input(arriving, weight)
-    return channels_first(by_input), depthwise_backward_weight(arriving, channels_last(x)).to(weight.dtype)
+    by_input, by_weight, _ = depthwise_backward(channels_last(gradient), weight, channels_last(x))
+    return channels_first(by_input), by_weight.to(weight.dtype)
 
 
 @replicate_depthwise_backward.register_fake

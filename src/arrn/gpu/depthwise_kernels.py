@@ -2,13 +2,16 @@
 
 How they go about it. A program owns `BLOCK_C` channels of `BLOCK_P` strips, a strip being `ROWS` rows of one
 image, and walks along the columns: each column of a strip, with the row above and the row below it, is loaded
-once and serves the three columns around it, whose sums are kept in registers. So a sample is read from memory
-about (ROWS + 2) / ROWS times, and padding is index clamping: no padded copy, no shared memory.
+once and serves the three columns around it from registers. So a sample is read about (ROWS + 2) / ROWS times, mostly
+from the cache, and padding is index clamping: no padded copy, no shared memory. The next column is on its way
+while one is worked on.
 
 What they fuse. With ``ACTIVATE`` the input is normalised and put through SiLU as it is loaded. With ``MEASURE``
-the moments of the output that the next batch norm needs are taken as it is stored.
+the moments of the output that the next batch norm needs are taken as it is stored. The gradients by the input and by
+the weights need the same two tensors and are one kernel.
 
-All arithmetic is float32 whatever the tensors are.
+With ``WHOLE`` the height is a whole number of strips, and no row needs a mask. All arithmetic is float32 whatever the
+tensors are.
 """
 
 from __future__ import annotations
@@ -16,18 +19,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["backward_input_kernel", "backward_weight_kernel", "forward_kernel"]
+from arrn.gpu.activation_kernels import sigmoid, silu
 
-
-@triton.jit
-def silu(h):
-    return h * tl.sigmoid(h)
-
-
-@triton.jit
-def silu_slope(h):
-    s = tl.sigmoid(h)
-    return s * (1 + h * (1 - s))
+__all__ = ["backward_kernel", "forward_kernel"]
 
 
 @triton.jit
@@ -51,6 +45,18 @@ def _at_rows(base, image, first, channel, height, width, channels, COUNT: tl.con
 
 
 @triton.jit
+def _rows_of_strips(exists, top, height, ROWS: tl.constexpr, WHOLE: tl.constexpr):
+    """For each row of the strips, where it exists."""
+    masks = ()
+    for r in tl.static_range(ROWS):
+        if WHOLE:
+            masks = masks + (exists,)
+        else:
+            masks = masks + (exists & (top + r < height),)
+    return masks
+
+
+@triton.jit
 def _taps(weight, channel, exists):
     """The nine weights of each channel, row by row."""
     taps = ()
@@ -60,32 +66,37 @@ def _taps(weight, channel, exists):
 
 
 @triton.jit
-def _load_column(pointers, offset, exists, scale, shift, ACTIVATE: tl.constexpr, COUNT: tl.constexpr):
+def _load_column(pointers, offset, masks, COUNT: tl.constexpr):
+    """As it is stored: what is loaded ahead takes fewer registers so."""
     column = ()
     for r in tl.static_range(COUNT):
-        v = tl.load(pointers[r] + offset, mask=exists, other=0.0).to(tl.float32)
-        if ACTIVATE:
-            v = silu(v * scale + shift)
-        column = column + (v,)
+        column = column + (tl.load(pointers[r] + offset, mask=masks[r], other=0.0),)
     return column
 
 
 @triton.jit
-def _along_column(column, taps, SIDE: tl.constexpr, ROWS: tl.constexpr):
-    """For each output row, the sum over the three input rows under the taps of column `SIDE` (0, 1 or 2)."""
-    sums = ()
-    for r in tl.static_range(ROWS):
-        s = taps[SIDE] * column[r] + taps[3 + SIDE] * column[r + 1] + taps[6 + SIDE] * column[r + 2]
-        sums = sums + (s,)
-    return sums
+def _activated(column, scale, shift, ACTIVATE: tl.constexpr, PLAIN: tl.constexpr, COUNT: tl.constexpr):
+    answers = ()
+    for r in tl.static_range(COUNT):
+        v = column[r].to(tl.float32)
+        if ACTIVATE:
+            if not PLAIN:
+                v = v * scale + shift
+            v = silu(v)
+        answers = answers + (v,)
+    return answers
 
 
 @triton.jit
-def _add(a, b, COUNT: tl.constexpr):
-    sums = ()
-    for r in tl.static_range(COUNT):
-        sums = sums + (a[r] + b[r],)
-    return sums
+def _add_taps(sums, column, taps, SIDE: tl.constexpr, ROWS: tl.constexpr):
+    """Adds to each output row the three input rows under the taps of column `SIDE` (0, 1 or 2)."""
+    new = ()
+    for r in tl.static_range(ROWS):
+        s = sums[r] + taps[SIDE] * column[r]
+        s += taps[3 + SIDE] * column[r + 1]
+        s += taps[6 + SIDE] * column[r + 2]
+        new = new + (s,)
+    return new
 
 
 @triton.jit
@@ -100,9 +111,10 @@ def _store_column(
     BIAS: tl.constexpr,
     SILU: tl.constexpr,
     MEASURE: tl.constexpr,
+    WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Stores a finished column; returns the sums of its values, as stored and less `pivot`, and of their squares."""
+    """Stores a finished column; returns the sums of its values less `pivot` and of their squares."""
     total, squares = moments
     for r in tl.static_range(ROWS):
         v = values[r]
@@ -110,12 +122,13 @@ def _store_column(
             v = v + bias
         if SILU:
             v = silu(v)
-        stored = v.to(pointers[r].dtype.element_ty)
-        tl.store(pointers[r] + offset, stored, mask=written[r])
+        tl.store(pointers[r] + offset, v.to(pointers[r].dtype.element_ty), mask=written[r])
         if MEASURE:
-            d = tl.where(written[r], stored.to(tl.float32) - pivot, 0.0)
-            total = total + d
-            squares = squares + d * d
+            d = v - pivot
+            if not WHOLE:
+                d = tl.where(written[r], d, 0.0)
+            total += d
+            squares += d * d
     return total, squares
 
 
@@ -136,13 +149,14 @@ def forward_kernel(
     ROWS: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    WHOLE: tl.constexpr,
     ACTIVATE: tl.constexpr,
     PLAIN: tl.constexpr,
     BIAS: tl.constexpr,
     SILU: tl.constexpr,
     MEASURE: tl.constexpr,
 ):
-    """y = taps over x; `partial` gets, per program and channel, the mean of y and the squares about it.
+    """y = taps over x; `partial` gets, per program and channel, a count, the mean of y and the squares about it.
 
     ``PLAIN`` activates the input without normalising it; ``SILU`` activates the output, after its bias.
     """
@@ -159,30 +173,38 @@ def forward_kernel(
         about = tl.load(pivot + channel, mask=is_channel, other=0.0)
     sources = _at_rows(x, image, top - 1, channel, height, width, channels, ROWS + 2)
     targets = _at_rows(y, image, top, channel, height, width, channels, ROWS)
-    written = ()
-    for r in tl.static_range(ROWS):
-        written = written + (exists & (top + r < height),)
+    read = _rows_of_strips(exists, top, height, ROWS + 2, True)  # clamped, so all of them exist
+    written = _rows_of_strips(exists, top, height, ROWS, WHOLE)
     zero = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
+    zeros = ()
+    for _ in tl.static_range(ROWS):
+        zeros = zeros + (zero,)
     moments = (zero, zero)
 
-    # `before` is the sum of the column left of the one being loaded, `here` that of the one being loaded. The
+    # `before` is what the column left of the one at hand has gathered so far, `here` what the one at hand has. The
     # column beyond the left border is the first one again, and so beyond the right border.
-    column = _load_column(sources, 0, exists, a, b, ACTIVATE, ROWS + 2)
-    here = _along_column(column, taps, 0, ROWS)
-    before = _add(here, _along_column(column, taps, 1, ROWS), ROWS)
+    ahead = _load_column(sources, tl.minimum(1, width - 1) * channels, read, ROWS + 2)
+    column = _activated(_load_column(sources, 0, read, ROWS + 2), a, b, ACTIVATE, PLAIN, ROWS + 2)
+    here = _add_taps(zeros, column, taps, 0, ROWS)
+    before = _add_taps(here, column, taps, 1, ROWS)
     for j in range(1, width):
-        column = _load_column(sources, j * channels, exists, a, b, ACTIVATE, ROWS + 2)
-        done = _add(before, _along_column(column, taps, 2, ROWS), ROWS)
+        column = _activated(ahead, a, b, ACTIVATE, PLAIN, ROWS + 2)
+        ahead = _load_column(sources, tl.minimum(j + 1, width - 1) * channels, read, ROWS + 2)
+        done = _add_taps(before, column, taps, 2, ROWS)
         moments = _store_column(
-            targets, (j - 1) * channels, done, written, added, about, moments, BIAS, SILU, MEASURE, ROWS
+            targets, (j - 1) * channels, done, written, added, about, moments, BIAS, SILU, MEASURE, WHOLE, ROWS
         )
-        before = _add(here, _along_column(column, taps, 1, ROWS), ROWS)
-        here = _along_column(column, taps, 0, ROWS)
+        before = _add_taps(here, column, taps, 1, ROWS)
+        here = _add_taps(zeros, column, taps, 0, ROWS)
+    column = _activated(ahead, a, b, ACTIVATE, PLAIN, ROWS + 2)
+    done = _add_taps(before, column, taps, 2, ROWS)
     last = (width - 1) * channels
-    column = _load_column(sources, last, exists, a, b, ACTIVATE, ROWS + 2)
-    done = _add(before, _along_column(column, taps, 2, ROWS), ROWS)
-    total, squares = _store_column(targets, last, done, written, added, about, moments, BIAS, SILU, MEASURE, ROWS)
+    total, squares = _store_column(
+        targets, last, done, written, added, about, moments, BIAS, SILU, MEASURE, WHOLE, ROWS
+    )
     if MEASURE:
+        # A strip that does not exist has been measured all the same.
+        total, squares = tl.where(is_strip, total, 0.0), tl.where(is_strip, squares, 0.0)
         rows = tl.where(is_strip, tl.minimum(height - top, ROWS), 0)
         count = tl.sum(rows, axis=0)[None, :] * width
         total, squares = tl.sum(total, axis=0)[None, :], tl.sum(squares, axis=0)[None, :]
@@ -194,62 +216,94 @@ def forward_kernel(
 
 
 @triton.jit
-def _fold_rows(column, taps, top, height, SIDE: tl.constexpr, ROWS: tl.constexpr):
-    """For each input row, the gradient that reaches it from the output rows above, at and below it.
+def _widened(column, COUNT: tl.constexpr):
+    wide = ()
+    for r in tl.static_range(COUNT):
+        wide = wide + (column[r].to(tl.float32),)
+    return wide
 
-    Rows of the gradient outside the image are 0 in `column`. The first input row also stands for the padding
-    above it, which the first output row saw through its upper tap, and the last one for the padding below.
-    """
+
+@triton.jit
+def _weighted_sum(a, fa, b, fb, COUNT: tl.constexpr):
     sums = ()
-    for r in tl.static_range(ROWS):
-        above, at, below = column[r], column[r + 1], column[r + 2]
-        above = above + tl.where(top + r == height - 1, at, 0.0)
-        below = below + tl.where(top + r == 0, at, 0.0)
-        sums = sums + (taps[6 + SIDE] * above + taps[3 + SIDE] * at + taps[SIDE] * below,)
+    for r in tl.static_range(COUNT):
+        sums = sums + (a[r] * fa + b[r] * fb,)
     return sums
 
 
 @triton.jit
-def _load_gradient(pointers, offset, masks, COUNT: tl.constexpr):
-    column = ()
-    for r in tl.static_range(COUNT):
-        column = column + (tl.load(pointers[r] + offset, mask=masks[r], other=0.0).to(tl.float32),)
-    return column
+def _reaching(column, top_row, bottom_row, R: tl.constexpr, TAP: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr):
+    """The gradient that reaches input row `R` of a strip through the taps of row `TAP`, from one output column.
+
+    `column` holds the output rows from the one above the strip to the one below it, 0 outside the image. The first
+    input row also stands for the padding above it, which the first output row saw through its upper taps, and the
+    last one for the padding below.
+    """
+    if TAP == 0:
+        reaching = column[R + 2]
+        if R == 0:
+            reaching += top_row * column[1]
+    elif TAP == 1:
+        reaching = column[R + 1]
+    else:
+        reaching = column[R]
+        if R == ROWS - 1 or not WHOLE:
+            reaching += bottom_row[R] * column[R + 1]
+    return reaching
 
 
 @triton.jit
-def _store_gradient(
+def _finish_column(
+    columns,
+    x,
+    taps,
+    borders,
+    sums,
     targets,
-    sources,
     offset,
-    values,
     written,
-    scale,
-    shift,
-    mean,
-    inverse_std,
-    moments,
+    normal,
     ACTIVATE: tl.constexpr,
+    WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Stores a finished column of the input's gradient, taken back through SiLU first where there was one."""
-    total, along = moments
+    """Stores the gradient by one column of the input, and adds what it has for the sums.
+
+    `columns` holds the output columns that reached it through taps of columns 0, 1 and 2: the one after it, its own
+    and the one before it. `sums` has nine for the taps and two for the norm.
+    """
+    scale, shift, mean, inverse_std = normal
+    top_row, bottom_row = borders
     for r in tl.static_range(ROWS):
-        v = values[r]
+        seen = x[r].to(tl.float32)
         if ACTIVATE:
-            x = tl.load(sources[r] + offset, mask=written[r], other=0.0).to(tl.float32)
-            v = v * silu_slope(x * scale + shift)
-        stored = v.to(targets[r].dtype.element_ty)
-        tl.store(targets[r] + offset, stored, mask=written[r])
+            h = seen * scale + shift
+            s = sigmoid(h)
+            a = h * s
+        else:
+            a = seen
+        if not WHOLE:
+            a = tl.where(written[r], a, 0.0)
+        by_input = 0.0
+        new = ()
+        for k in tl.static_range(9):
+            reaching = _reaching(columns[k % 3], top_row, bottom_row, r, k // 3, WHOLE, ROWS)
+            by_input += taps[k] * reaching
+            new = new + (sums[k] + a * reaching,)
         if ACTIVATE:
-            d = tl.where(written[r], stored.to(tl.float32), 0.0)
-            total = total + d
-            along = along + d * (x - mean) * inverse_std
-    return total, along
+            by_input *= s + a * (1.0 - s)
+        tl.store(targets[r] + offset, by_input.to(targets[r].dtype.element_ty), mask=written[r])
+        if ACTIVATE:
+            if not WHOLE:
+                by_input = tl.where(written[r], by_input, 0.0)
+            sums = new + (sums[9] + by_input, sums[10] + by_input * (seen * inverse_std - mean * inverse_std))
+        else:
+            sums = new + (sums[9], sums[10])
+    return sums
 
 
 @triton.jit
-def backward_input_kernel(
+def backward_kernel(
     gradient,
     weight,
     x,
@@ -266,116 +320,103 @@ def backward_input_kernel(
     ROWS: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    WHOLE: tl.constexpr,
     ACTIVATE: tl.constexpr,
 ):
-    """The gradient by what the taps saw; with ``ACTIVATE`` by what SiLU saw.
+    """The gradient by what the taps saw, with ``ACTIVATE`` by what SiLU saw, and the gradient by the weights.
 
-    `partial` then gets, per program and channel, the sums of `out` and of `out` times the normalised input.
+    `partial` gets, per program, rows of channels: the nine taps' sums, and with ``ACTIVATE`` the sums of `out` and of
+    `out` times the normalised input.
     """
     image, top, channel, is_strip, is_channel = _locate(strips, height, channels, ROWS, BLOCK_P, BLOCK_C)
     exists = is_strip & is_channel
     taps = _taps(weight, channel, is_channel)
-    a, b, m, s = 1.0, 0.0, 0.0, 1.0
+    normal = (1.0, 0.0, 0.0, 1.0)
     if ACTIVATE:
-        a = tl.load(scale + channel, mask=is_channel, other=0.0)
-        b = tl.load(shift + channel, mask=is_channel, other=0.0)
-        m = tl.load(mean + channel, mask=is_channel, other=0.0)
-        s = tl.load(inverse_std + channel, mask=is_channel, other=0.0)
-    arriving = _at_rows(gradient, image, top - 1, channel, height, width, channels, ROWS + 2)
-    targets = _at_rows(out, image, top, channel, height, width, channels, ROWS)
-    sources = _at_rows(x, image, top, channel, height, width, channels, ROWS)
-    read, written = (), ()
-    for r in tl.static_range(ROWS + 2):
-        read = read + (exists & (top + r >= 1) & (top + r <= height),)
-    for r in tl.static_range(ROWS):
-        written = written + (exists & (top + r < height),)
-    zero = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    moments = (zero, zero)
-
-    # Output column k reached input columns k - 1, k and k + 1; the first also column 0 once more, through the
-    # padding to its left, and the last its own column through the padding to its right.
-    column = _load_gradient(arriving, 0, read, ROWS + 2)
-    left = _fold_rows(column, taps, top, height, 0, ROWS)
-    before = _add(_fold_rows(column, taps, top, height, 1, ROWS), left, ROWS)
-    here = _fold_rows(column, taps, top, height, 2, ROWS)
-    for k in range(1, width):
-        column = _load_gradient(arriving, k * channels, read, ROWS + 2)
-        done = _add(before, _fold_rows(column, taps, top, height, 0, ROWS), ROWS)
-        moments = _store_gradient(
-            targets, sources, (k - 1) * channels, done, written, a, b, m, s, moments, ACTIVATE, ROWS
+        normal = (
+            tl.load(scale + channel, mask=is_channel, other=0.0),
+            tl.load(shift + channel, mask=is_channel, other=0.0),
+            tl.load(mean + channel, mask=is_channel, other=0.0),
+            tl.load(inverse_std + channel, mask=is_channel, other=0.0),
         )
-        before = _add(here, _fold_rows(column, taps, top, height, 1, ROWS), ROWS)
-        here = _fold_rows(column, taps, top, height, 2, ROWS)
-    done = _add(before, here, ROWS)
-    total, along = _store_gradient(
-        targets, sources, (width - 1) * channels, done, written, a, b, m, s, moments, ACTIVATE, ROWS
-    )
-    if ACTIVATE:
-        place = partial + tl.program_id(0) * 2 * channels + channel
-        tl.store(place, tl.sum(total, axis=0)[None, :], mask=is_channel)
-        tl.store(place + channels, tl.sum(along, axis=0)[None, :], mask=is_channel)
-
-
-@triton.jit
-def _gather_taps(sums, column, gradient, SIDE: tl.constexpr, ROWS: tl.constexpr):
-    """Adds, to the three taps of column `SIDE`, each input row times the gradient of the row that saw it."""
-    new = ()
-    for k in tl.static_range(9):
-        if k % 3 == SIDE:
-            s = sums[k]
-            for r in tl.static_range(ROWS):
-                s = s + column[r + k // 3] * gradient[r]
-            new = new + (s,)
-        else:
-            new = new + (sums[k],)
-    return new
-
-
-@triton.jit
-def backward_weight_kernel(
-    gradient,
-    x,
-    scale,
-    shift,
-    partial,
-    strips,
-    height,
-    width,
-    channels,
-    ROWS: tl.constexpr,
-    BLOCK_P: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    ACTIVATE: tl.constexpr,
-):
-    """The gradient by the weights: `partial` gets, per program and channel, nine sums over its strips."""
-    image, top, channel, is_strip, is_channel = _locate(strips, height, channels, ROWS, BLOCK_P, BLOCK_C)
-    exists = is_strip & is_channel
-    a, b = 1.0, 0.0
-    if ACTIVATE:
-        a = tl.load(scale + channel, mask=is_channel, other=0.0)
-        b = tl.load(shift + channel, mask=is_channel, other=0.0)
-    sources = _at_rows(x, image, top - 1, channel, height, width, channels, ROWS + 2)
-    arriving = _at_rows(gradient, image, top, channel, height, width, channels, ROWS)
-    read = ()
+    arriving = _at_rows(gradient, image, top - 1, channel, height, width, channels, ROWS + 2)
+    sources = _at_rows(x, image, top, channel, height, width, channels, ROWS)
+    targets = _at_rows(out, image, top, channel, height, width, channels, ROWS)
+    written = _rows_of_strips(exists, top, height, ROWS, WHOLE)
+    read = (exists & (top > 0),) + written + (exists & (top + ROWS < height),)
+    bottom_row = ()
     for r in tl.static_range(ROWS):
-        read = read + (exists & (top + r < height),)
+        bottom_row = bottom_row + ((top + r == height - 1).to(tl.float32),)
+    borders = ((top == 0).to(tl.float32), bottom_row)
     zero = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
+    sums = (zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero)
 
-    # Input column k was seen by output columns k + 1, k and k - 1, through the taps of columns 0, 1 and 2; the
-    # border columns once more, as their own padding.
-    here = _load_gradient(arriving, 0, read, ROWS)
-    column = _load_column(sources, 0, exists, a, b, ACTIVATE, ROWS + 2)
-    sums = _gather_taps(sums, column, here, 0, ROWS)
-    sums = _gather_taps(sums, column, here, 1, ROWS)
-    for k in range(1, width):
-        after = _load_gradient(arriving, k * channels, read, ROWS)
-        sums = _gather_taps(sums, column, after, 0, ROWS)
-        column = _load_column(sources, k * channels, exists, a, b, ACTIVATE, ROWS + 2)
-        sums = _gather_taps(sums, column, after, 1, ROWS)
-        sums = _gather_taps(sums, column, here, 2, ROWS)
-        here = after
-    sums = _gather_taps(sums, column, here, 2, ROWS)
-    for k in tl.static_range(9):
-        place = partial + (tl.program_id(0) * channels + channel) * 9 + k
-        tl.store(place, tl.sum(sums[k], axis=0)[None, :], mask=is_channel)
+    # An input column is reached from the output columns after it, at it and before it; the first one once more from
+    # its own, through the padding to its left, and so the last one. With one column in all both happen to the first.
+    second = tl.minimum(1, width - 1) * channels
+    several = (width > 1).to(tl.float32)
+    before = _widened(_load_column(arriving, 0, read, ROWS + 2), ROWS + 2)
+    here = _widened(_load_column(arriving, second, read, ROWS + 2), ROWS + 2)
+    ahead = _load_column(arriving, tl.minimum(2, width - 1) * channels, read, ROWS + 2)
+    x_here = _load_column(sources, 0, written, ROWS)
+    x_ahead = _load_column(sources, second, written, ROWS)
+    after_first = _weighted_sum(here, several, before, 1.0, ROWS + 2)
+    before_first = _weighted_sum(before, 1.0 - several, before, 0.0, ROWS + 2)
+    sums = _finish_column(
+        (after_first, before, before_first),
+        x_here,
+        taps,
+        borders,
+        sums,
+        targets,
+        0,
+        written,
+        normal,
+        ACTIVATE,
+        WHOLE,
+        ROWS,
+    )
+    for k in range(1, width - 1):
+        after = _widened(ahead, ROWS + 2)
+        x_here = x_ahead
+        ahead = _load_column(arriving, tl.minimum(k + 2, width - 1) * channels, read, ROWS + 2)
+        x_ahead = _load_column(sources, (k + 1) * channels, written, ROWS)
+        sums = _finish_column(
+            (after, here, before),
+            x_here,
+            taps,
+            borders,
+            sums,
+            targets,
+            k * channels,
+            written,
+            normal,
+            ACTIVATE,
+            WHOLE,
+            ROWS,
+        )
+        before, here = here, after
+    before_last = _weighted_sum(before, several, here, several, ROWS + 2)
+    here = _weighted_sum(here, several, here, 0.0, ROWS + 2)
+    after_last = _weighted_sum(here, 0.0, here, 0.0, ROWS + 2)
+    left = ()
+    for r in tl.static_range(ROWS):
+        left = left + (written[r] & (width > 1),)
+    sums = _finish_column(
+        (after_last, here, before_last),
+        x_ahead,
+        taps,
+        borders,
+        sums,
+        targets,
+        (width - 1) * channels,
+        left,
+        normal,
+        ACTIVATE,
+        WHOLE,
+        ROWS,
+    )
+    for k in tl.static_range(11):
+        if k < 9 or ACTIVATE:
+            place = partial + (tl.program_id(0) * 11 + k) * channels + channel
+            tl.store(place, tl.sum(sums[k], axis=0)[None, :], mask=is_channel)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from arrn.gpu.depthwise_kernels import backward_input_kernel, backward_weight_kernel, forward_kernel
+from arrn.gpu.depthwise_kernels import backward_kernel, forward_kernel
 from arrn.gpu.norm_launch import add_up
-from arrn.gpu.tiling import Tiling, strip_tiling
+from arrn.gpu.tiling import Tiling, backward_tiling, forward_tiling
 
-__all__ = ["depthwise_backward_input", "depthwise_backward_weight", "depthwise_forward"]
+__all__ = ["depthwise_backward", "depthwise_forward"]
 
 
 def _divide(x: torch.Tensor, tiling: Tiling) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
@@ -18,8 +18,9 @@ def _divide(x: torch.Tensor, tiling: Tiling) -> tuple[tuple[int, int], tuple[int
     return (-(-strips // tiling.strips), -(-channels // tiling.channels)), (strips, height, width, channels)
 
 
-def _blocks(tiling: Tiling) -> dict[str, int]:
+def _blocks(x: torch.Tensor, tiling: Tiling) -> dict[str, int]:
     return {
+        "WHOLE": x.shape[1] % tiling.rows == 0,
         "ROWS": tiling.rows,
         "BLOCK_P": tiling.strips,
         "BLOCK_C": tiling.channels,
@@ -51,7 +52,7 @@ def depthwise_forward(
     Returns:
         The output, and per program the count, mean and squares about it of each channel (with `pivot`).
     """
-    tiling = tiling or strip_tiling(x.shape[1], x.shape[3])
+    tiling = tiling or forward_tiling(x.shape[1], x.shape[3])
     grid, sizes = _divide(x, tiling)
     y = torch.empty_like(x)
     partial = None if pivot is None else x.new_empty((grid[0], 3, x.shape[3]), dtype=torch.float32)
@@ -66,7 +67,7 @@ def depthwise_forward(
         y,
         y if partial is None else partial,
         *sizes,
-        **_blocks(tiling),
+        **_blocks(x, tiling),
         ACTIVATE=normal is not None or silu_before,
         PLAIN=normal is None,
         BIAS=bias is not None,
@@ -76,56 +77,37 @@ def depthwise_forward(
     return y, partial
 
 
-def depthwise_backward_input(
+def depthwise_backward(
     gradient: torch.Tensor,
     weight: torch.Tensor,
-    x: torch.Tensor | None = None,
+    x: torch.Tensor,
     normal: torch.Tensor | None = None,
     tiling: Tiling | None = None,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The gradient by the convolution's input, or with `x` and `normal` by what SiLU saw.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of the convolution; with `normal`, of the convolution of the normalised and activated x.
 
     Returns:
-        The gradient and, with `normal`, its sums over rows: alone, and times the normalised x; shape (2, channels).
+        The gradient by x, or with `normal` by what SiLU saw; the gradient by the weights, shape (channels, 1, 3, 3),
+        float32; with `normal` the sums over rows of the first: alone, and times the normalised x, shape (2, channels).
     """
-    tiling = tiling or strip_tiling(gradient.shape[1], gradient.shape[3])
-    grid, sizes = _divide(gradient, tiling)
-    out = torch.empty_like(gradient)
-    fused = x is not None and normal is not None
-    partial = gradient.new_empty((grid[0], 2, gradient.shape[3]), dtype=torch.float32) if fused else None
-    scale, shift, mean, inverse_std = (gradient,) * 4 if normal is None else normal
-    backward_input_kernel[grid](
+    tiling = tiling or backward_tiling(x.shape[1], x.shape[3])
+    grid, sizes = _divide(x, tiling)
+    out = torch.empty_like(x)
+    partial = x.new_empty((grid[0], 11, x.shape[3]), dtype=torch.float32)
+    scale, shift, mean, inverse_std = (x,) * 4 if normal is None else normal
+    backward_kernel[grid](
         gradient,
         weight.contiguous(),
-        gradient if x is None else x,
+        x,
         scale,
         shift,
         mean,
         inverse_std,
         out,
-        out if partial is None else partial,
-        *sizes,
-        **_blocks(tiling),
-        ACTIVATE=fused,
-    )
-    return out, None if partial is None else add_up(partial)
-
-
-def depthwise_backward_weight(
-    gradient: torch.Tensor, x: torch.Tensor, normal: torch.Tensor | None = None, tiling: Tiling | None = None
-) -> torch.Tensor:
-    """The gradient by the weights, shape (channels, 1, 3, 3), float32; with `normal`, x is activated as it is read."""
-    tiling = tiling or strip_tiling(x.shape[1], x.shape[3])
-    grid, sizes = _divide(x, tiling)
-    partial = x.new_empty((grid[0], x.shape[3] * 9), dtype=torch.float32)
-    backward_weight_kernel[grid](
-        gradient,
-        x,
-        x if normal is None else normal[0],
-        x if normal is None else normal[1],
         partial,
         *sizes,
-        **_blocks(tiling),
+        **_blocks(x, tiling),
         ACTIVATE=normal is not None,
     )
-    return add_up(partial).view(-1, 1, 3, 3)
+    sums = add_up(partial)
+    return out, sums[:9].t().reshape(-1, 1, 3, 3), sums[9:]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from arrn.gpu.depthwise_launch import depthwise_backward_input, depthwise_backward_weight, depthwise_forward
+from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
 from arrn.gpu.norm_launch import norm_silu, norm_silu_backward, norm_silu_sums
 
 __all__ = ["norm_silu_depthwise", "norm_silu_rows"]
@@ -54,9 +54,7 @@ class _NormSiluDepthwise(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, normal, weight = ctx.saved_tensors
         gradient = gradient.contiguous()
-        by_weight = depthwise_backward_weight(gradient, x, normal)
-        seen, sums = depthwise_backward_input(gradient, weight, x, normal)
-        assert sums is not None
+        seen, by_weight, sums = depthwise_backward(gradient, weight, x, normal)
         by_x = norm_silu_backward(seen, x, normal, sums, through_silu=False)
         return by_x, sums[1], sums[0], None, by_weight.to(weight.dtype), None
 

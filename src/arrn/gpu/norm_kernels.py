@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from arrn.gpu.depthwise_kernels import silu, silu_slope
+from arrn.gpu.activation_kernels import silu, silu_slope
 
 __all__ = [
     "add_up_kernel",
@@ -61,6 +61,7 @@ def finish_moments_kernel(
     beta,
     running_mean,
     running_var,
+    batches,
     out,
     channels,
     programs,
@@ -69,7 +70,12 @@ def finish_moments_kernel(
     BLOCK_P: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """Joins the partial moments; `out` gets scale, shift, mean and 1 / std; the running moments are moved on."""
+    """Joins the partial moments; `out` gets scale, shift, mean and 1 / std; the running moments are moved on.
+
+    `batches` counts the batches seen so far.
+    """
+    if tl.program_id(1) == 0:
+        tl.store(batches, tl.load(batches) + 1)
     channel, is_channel = _channels_of(channels, BLOCK_C)
     n = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     s = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
@@ -137,7 +143,8 @@ def norm_silu_sums_kernel(
         v = tl.load(x + place, mask=exists, other=0.0).to(tl.float32)
         d = tl.load(gradient + place, mask=exists, other=0.0).to(tl.float32) * silu_slope(v * scale + shift)
         total += d
-        along += d * (v - mean) * inverse_std
+        along += d * (v - mean)
+    along *= inverse_std
     place = partial + tl.program_id(0) * 2 * channels + channel
     tl.store(place, tl.sum(total, axis=0)[None, :], mask=is_channel)
     tl.store(place + channels, tl.sum(along, axis=0)[None, :], mask=is_channel)

@@ -12,39 +12,40 @@ from arrn.gpu.norm_kernels import (
     norm_silu_kernel,
     norm_silu_sums_kernel,
 )
-from arrn.gpu.tiling import matrix_tiling, row_programs
+from arrn.gpu.tiling import Tiling, matrix_tiling, power_of_two, row_programs, sums_tiling
 
 __all__ = ["add_up", "finish_moments", "measure_moments", "norm_silu", "norm_silu_backward", "norm_silu_sums"]
 
 
-def _divide(x: torch.Tensor, programs: int | None = None) -> tuple[tuple[int, int], int, int, dict[str, int]]:
+def _divide(x: torch.Tensor, tiling: Tiling, programs: int = 0) -> tuple[tuple[int, int], int, int, dict[str, int]]:
     """The grid of programs, the rows and channels of x as a matrix, and the blocks that a kernel is told.
 
     A kernel that sums over rows has `programs` of them along the rows, which share the blocks.
     """
     rows, channels = x.numel() // x.shape[-1], x.shape[-1]
-    tiling = matrix_tiling(channels)
     grid = (programs or -(-rows // tiling.rows), -(-channels // tiling.channels))
     return grid, rows, channels, {"BLOCK_M": tiling.rows, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
 
 
-def _programs(x: torch.Tensor) -> int:
+def _programs(x: torch.Tensor, tiling: Tiling) -> int:
     channels = x.shape[-1]
-    return row_programs(x.numel() // channels, channels, matrix_tiling(channels))
+    return row_programs(x.numel() // channels, channels, tiling)
 
 
 def add_up(partial: torch.Tensor) -> torch.Tensor:
     """The sum over the first axis, in a fixed order."""
     programs, width = partial.shape[0], partial[0].numel()
     out = torch.empty(partial.shape[1:], dtype=torch.float32, device=partial.device)
-    add_up_kernel[(-(-width // 32),)](partial, out, width, programs, BLOCK_P=64, BLOCK_W=32, num_warps=4)
+    at_once = min(128, power_of_two(programs))
+    add_up_kernel[(-(-width // 16),)](partial, out, width, programs, BLOCK_P=at_once, BLOCK_W=16, num_warps=4)
     return out
 
 
-def measure_moments(x: torch.Tensor) -> torch.Tensor:
+def measure_moments(x: torch.Tensor, tiling: Tiling | None = None) -> torch.Tensor:
     """Partial moments of each channel: rows of count, mean and squares about it, shape (programs, 3, channels)."""
-    programs = _programs(x)
-    grid, rows, channels, blocks = _divide(x, programs)
+    tiling = tiling or sums_tiling(x.shape[-1])
+    programs = _programs(x, tiling)
+    grid, rows, channels, blocks = _divide(x, tiling, programs)
     partial = x.new_empty((programs, 3, channels), dtype=torch.float32)
     moments_kernel[grid](x, partial, rows, channels, programs, **blocks)
     return partial
@@ -56,56 +57,66 @@ def finish_moments(
     beta: torch.Tensor,
     running_mean: torch.Tensor,
     running_var: torch.Tensor,
+    batches: torch.Tensor,
     momentum: float,
     eps: float,
 ) -> torch.Tensor:
-    """Joins partial moments and moves the running ones on, in place.
+    """Joins partial moments and moves the running ones on, in place, and the count of batches.
 
     Returns:
         Rows of scale, shift, mean and 1 / std, shape (4, channels), float32.
     """
     programs, _, channels = partial.shape
     normal = torch.empty((4, channels), dtype=torch.float32, device=partial.device)
-    finish_moments_kernel[(1, -(-channels // 32))](
+    finish_moments_kernel[(1, -(-channels // 16))](
         partial,
         gamma,
         beta,
         running_mean,
         running_var,
+        batches,
         normal,
         channels,
         programs,
         momentum,
         eps,
-        BLOCK_P=32,
-        BLOCK_C=32,
+        BLOCK_P=min(128, power_of_two(programs)),
+        BLOCK_C=16,
         num_warps=4,
     )
     return normal
 
 
-def norm_silu(x: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
+def norm_silu(x: torch.Tensor, normal: torch.Tensor, tiling: Tiling | None = None) -> torch.Tensor:
     """silu(x scale + shift)."""
-    grid, rows, channels, blocks = _divide(x)
+    grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]))
     y = torch.empty_like(x)
     norm_silu_kernel[grid](x, normal, y, rows, channels, **blocks)
     return y
 
 
-def norm_silu_sums(gradient: torch.Tensor, x: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
+def norm_silu_sums(
+    gradient: torch.Tensor, x: torch.Tensor, normal: torch.Tensor, tiling: Tiling | None = None
+) -> torch.Tensor:
     """Sums over rows of the gradient by what SiLU saw: alone, and times the normalised x; shape (2, channels)."""
-    programs = _programs(x)
-    grid, rows, channels, blocks = _divide(x, programs)
+    tiling = tiling or sums_tiling(x.shape[-1])
+    programs = _programs(x, tiling)
+    grid, rows, channels, blocks = _divide(x, tiling, programs)
     partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
     norm_silu_sums_kernel[grid](gradient, x, normal, partial, rows, channels, programs, **blocks)
     return add_up(partial)
 
 
 def norm_silu_backward(
-    gradient: torch.Tensor, x: torch.Tensor, normal: torch.Tensor, sums: torch.Tensor, through_silu: bool
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    normal: torch.Tensor,
+    sums: torch.Tensor,
+    through_silu: bool,
+    tiling: Tiling | None = None,
 ) -> torch.Tensor:
     """The gradient by x, from that by the output or, without `through_silu`, by what SiLU saw."""
-    grid, rows, channels, blocks = _divide(x)
+    grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]))
     out = torch.empty_like(x)
     norm_silu_backward_kernel[grid](gradient, x, normal, sums, out, rows, channels, **blocks, THROUGH_SILU=through_silu)
     return out

@@ -97,11 +97,15 @@ class Replay(Generic[Result]):
         fixed = [x.clone(memory_format=torch.preserve_format) for x in inputs]
         # One pool for all: recordings are replayed one after another, never at once.
         pool = next((r.graph.pool() for r in self._recordings.values()), None)
+        generator = torch.cuda.default_generators[self._stream.device_index]
+        as_it_was = generator.clone_state()
         try:
             with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 output = self._function(*fixed)
         except RuntimeError as error:
             self._refused = True
+            # A recording that broke off leaves the generator believing that it is still being recorded.
+            generator.graphsafe_set_state(as_it_was)
             logger.warning("this cannot be recorded as a CUDA graph and runs kernel by kernel: %s", _first(error))
             return None
         self._recordings[key] = _Recording(graph, fixed, output)

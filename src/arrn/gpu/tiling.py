@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Tiling", "matrix_tiling", "power_of_two", "row_programs", "strip_tiling"]
-
-_PROGRAMS_WANTED = 1024  # several for each of a large GPU's processors
+__all__ = [
+    "Tiling",
+    "backward_tiling",
+    "forward_tiling",
+    "matrix_tiling",
+    "power_of_two",
+    "row_programs",
+    "sums_tiling",
+]
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,7 @@ class Tiling:
 
     Attributes:
         rows: of a strip (depthwise), or of the matrix (norms).
-        strips: at once.
+        strips: at once (depthwise); about how many programs share the rows of a sum (norms).
         channels: at once.
         warps: of 32 threads each.
     """
@@ -31,10 +37,15 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def strip_tiling(height: int, channels: int) -> Tiling:
-    """For the depthwise kernels: strips of up to 4 rows, 64 channels of 8 of them."""
+def forward_tiling(height: int, channels: int) -> Tiling:
+    """For the depthwise kernel: strips of up to 4 rows, 64 channels of 4 of them."""
     wide = min(64, power_of_two(channels))
-    return Tiling(rows=min(4, power_of_two(height)), strips=512 // wide, channels=wide, warps=4)
+    return Tiling(rows=min(4, power_of_two(height)), strips=256 // wide, channels=wide, warps=4)
+
+
+def backward_tiling(height: int, channels: int) -> Tiling:
+    """For its gradients."""
+    return forward_tiling(height, channels)
 
 
 def matrix_tiling(channels: int) -> Tiling:
@@ -43,7 +54,13 @@ def matrix_tiling(channels: int) -> Tiling:
     return Tiling(rows=4096 // wide, strips=1, channels=wide, warps=8)
 
 
+def sums_tiling(channels: int) -> Tiling:
+    """For kernels that sum over rows of channels."""
+    wide = min(64, power_of_two(channels))
+    return Tiling(rows=2048 // wide, strips=528, channels=wide, warps=4)
+
+
 def row_programs(rows: int, channels: int, tiling: Tiling) -> int:
     """How many programs share the rows of a sum."""
     across = -(-channels // tiling.channels)
-    return max(1, min(-(-rows // tiling.rows), _PROGRAMS_WANTED // across))
+    return max(1, min(-(-rows // tiling.rows), tiling.strips // across))

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from arrn.gpu import channels_first, channels_last, kernels_serve
+from arrn.gpu.pointwise import pointwise_rows
 from arrn.nn.convolution import ReplicateConv2d
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def fused_forward(block: InvertedBlock, x: torch.Tensor) -> torch.Tensor:
 
 def _pointwise(convolution: nn.Module, rows: torch.Tensor) -> torch.Tensor:
     assert isinstance(convolution, nn.Conv2d)
-    return F.linear(rows, convolution.weight.flatten(1), convolution.bias)
+    weight = convolution.weight.flatten(1)
+    if torch.is_grad_enabled() and convolution.bias is None:
+        return pointwise_rows(rows, weight)
+    return F.linear(rows, weight, convolution.bias)
 
 
 def _train_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
@@ -100,9 +104,9 @@ def _next_normal(norm: nn.BatchNorm2d, partial: torch.Tensor) -> torch.Tensor:
 
     mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     assert norm.momentum is not None
-    norm.get_buffer("num_batches_tracked").add_(1)
+    batches = norm.get_buffer("num_batches_tracked")
     with torch.no_grad():
-        return finish_moments(partial, norm.weight, norm.bias, mean, var, norm.momentum, norm.eps)
+        return finish_moments(partial, norm.weight, norm.bias, mean, var, batches, norm.momentum, norm.eps)
 
 
 def _infer_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:

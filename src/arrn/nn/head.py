@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from arrn.errors import ArrnError
+from arrn.signal.operators import is_channels_last
 
 __all__ = ["ClassifierHead", "Head", "ResidualBase"]
 
@@ -63,7 +64,11 @@ class Head(ClassifierHead):
         self.classifier: nn.Module = nn.Linear(self.features, num_classes) if num_classes else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        pooled = x.mean(dim=tuple(range(2, x.ndim)))
+        # Channels go last by name where they are last in memory: the gradient is then laid out as x is.
+        if is_channels_last(x):
+            pooled = x.movedim(1, -1).mean(dim=tuple(range(1, x.ndim - 1)))
+        else:
+            pooled = x.mean(dim=tuple(range(2, x.ndim)))
         if self.num_classes == 0:
             return pooled
         logits: torch.Tensor = self.classifier(self.dropout(pooled))

@@ -18,7 +18,8 @@ from arrn.signal.resample import resample_in_network, too_long_for_matrices
 
 __all__ = ["Resampling"]
 
-# On a GPU one product over all axes, which has more arithmetic but reads the signal once, up to how many entries.
+# Where one product over all axes pays, which has more arithmetic but reads the signal once, and up to how many entries.
+COMPOSED_ON = {"cuda"}
 LARGEST_COMPOSED = 2**19
 
 
@@ -43,6 +44,7 @@ class Resampling(nn.Module):
             empty = torch.empty(0)  # its dtype and device are those in force
             self.register_buffer(f"matrix{axis}", self._cast(axis, empty), persistent=False)
         self.register_buffer("composed", self._compose(torch.empty(0)), persistent=False)
+        self._casts: dict[tuple[torch.dtype, bool], torch.Tensor] = {}
 
     def _cast(self, axis: int, like: torch.Tensor) -> torch.Tensor:
         master = self.kernel.matrix(self.source[axis], self.target[axis])
@@ -50,28 +52,47 @@ class Resampling(nn.Module):
 
     def _compose(self, like: torch.Tensor) -> torch.Tensor | None:
         """One matrix for all axes, where that pays."""
-        entries = math.prod(self.source) * math.prod(self.target)
-        if like.device.type != "cuda" or not 2 <= len(self.source) == len(self.axes) or entries > LARGEST_COMPOSED:
+        small = math.prod(self.source) * math.prod(self.target) <= LARGEST_COMPOSED
+        if like.device.type not in COMPOSED_ON or not 2 <= len(self.source) == len(self.axes) or not small:
             return None
         masters = [self.kernel.matrix(n, m) for n, m in zip(self.source, self.target, strict=True)]
         return reduce(torch.kron, masters).to(like.dtype).to(like.device)
 
+    @property
+    def is_composed(self) -> bool:
+        """Whether one matrix for all axes is there and wanted."""
+        return isinstance(self.composed, torch.Tensor) and is_fast()
+
+    def composed_for(self, x: torch.Tensor, rejecting: bool = False) -> torch.Tensor:
+        """The one matrix for all axes, in the dtype in which it meets `x`; made once.
+
+        With `rejecting`, the mean over the source grid is taken from each answer in the same product.
+        """
+        autocast = torch.is_autocast_enabled(x.device.type)
+        key = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype, rejecting
+        if key not in self._casts:
+            matrix = self._compose(torch.empty(0, dtype=torch.float64, device=x.device))
+            assert matrix is not None
+            self._casts[key] = (matrix - rejecting / matrix.shape[1]).to(key[0])
+        return self._casts[key]
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.by_transform:
             return resample_in_network(x, self.target, self.kernel)
-        if isinstance(self.composed, torch.Tensor) and is_fast():
-            return apply_composed(x, self.composed, self.target)
+        if self.is_composed:
+            return apply_composed(x, self.composed_for(x), self.target)
         return apply_axes(x, [(axis, getattr(self, f"matrix{axis}")) for axis in self.axes])
 
     def taken_from(self, minuend: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """`minuend`, a signal on the target grid, less the resampled `x`."""
-        if isinstance(self.composed, torch.Tensor) and is_fast():
-            return apply_composed(x, self.composed, self.target, minuend)
+        if self.is_composed:
+            return apply_composed(x, self.composed_for(x), self.target, minuend)
         return minuend - self.forward(x)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         # torch casts a buffer from its present value, which may have lost digits in an earlier cast.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._casts.clear()
         for axis in self.axes:
             setattr(self, f"matrix{axis}", self._cast(axis, getattr(self, f"matrix{axis}")))
         if self.axes:

@@ -9,6 +9,7 @@ from torch import nn
 
 from arrn.errors import ArrnError
 from arrn.nn.constancy import block_grid, check_zero_constant, output_shape, preserves_zero, takes_context
+from arrn.nn.fast_level import can_fuse_level, fused_level
 from arrn.nn.projection import Projection
 from arrn.nn.resampling import Resampling
 from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
@@ -123,6 +124,8 @@ class LaplacianResidual(nn.Module):
         if tuple(r.shape[1:]) != (self.in_features, *self.size):
             expected = ", ".join(map(str, ("batch", self.in_features, *self.size)))
             raise ArrnError(f"expected shape ({expected}), got {tuple(r.shape)}")
+        if not isinstance(survivors, torch.Tensor) and can_fuse_level(self, survivors):
+            return fused_level(self, r, survivors)
         low = self.down(r)
         if survivors is None or isinstance(survivors, torch.Tensor):
             gate = None if survivors is None else survivors.to(r.dtype).view(-1, *[1] * (r.ndim - 1))
