@@ -22,60 +22,93 @@ import torch
 from arrn.gpu.tiling import Tiling
 
 SHAPES = [(128, 32, 32, 256), (51, 32, 32, 256), (82, 16, 16, 896), (128, 8, 8, 976)]
-STRIPS = [
-    Tiling(rows, strips, channels, warps)
-    for rows, (strips, channels), warps in itertools.product(
-        (2, 4, 8), ((1, 64), (2, 64), (4, 64), (8, 64), (8, 32), (4, 32), (2, 128), (1, 128)), (1, 2, 4, 8)
-    )
-    # Two to four numbers a thread: fewer waste the load, more the registers.
-    if 2 <= strips * channels // (32 * warps) <= 4
-]
-MATRICES = [
-    Tiling(rows, programs, channels, warps)
-    for rows, channels, warps, programs in itertools.product((16, 32, 64), (64, 128), (4, 8), (264, 528, 1056))
-    if 8 <= rows * channels // (32 * warps) <= 16
-]
+Calls = dict[str, tuple[Callable[[], object], int]]
+"""Kernels by name: a call, and how often it must move a tensor of the given shape."""
 
 
-def strip_calls(shape: tuple[int, ...], tiling: Tiling) -> dict[str, tuple[Callable[[], object], int]]:
-    """Each depthwise kernel on fresh random inputs, and how often it must move a tensor of that shape."""
-    from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
+def forward_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+    """The depthwise convolution on fresh random inputs, alone and with all that is fused to it."""
+    from arrn.gpu.depthwise_launch import depthwise_forward
 
-    channels = shape[-1]
-    x, gradient = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    weight = torch.randn(channels, 1, 3, 3, device="cuda")
-    normal, pivot = torch.rand(4, channels, device="cuda") + 0.5, torch.zeros(channels, device="cuda")
+    x, _, weight, normal = inputs(shape)
+    pivot = torch.zeros_like(normal[0])
     return {
         "forward": (lambda: depthwise_forward(x, weight, tiling=tiling), 2),
         "forward, fused": (lambda: depthwise_forward(x, weight, normal=normal, pivot=pivot, tiling=tiling), 2),
+    }
+
+
+def backward_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+    """Its gradients."""
+    from arrn.gpu.depthwise_launch import depthwise_backward
+
+    x, gradient, weight, normal = inputs(shape)
+    return {
         "backward": (lambda: depthwise_backward(gradient, weight, x, tiling=tiling), 3),
         "backward, fused": (lambda: depthwise_backward(gradient, weight, x, normal, tiling=tiling), 3),
     }
 
 
-def matrix_calls(shape: tuple[int, ...], tiling: Tiling) -> dict[str, tuple[Callable[[], object], int]]:
-    """Each norm kernel likewise."""
-    from arrn.gpu.norm_launch import measure_moments, norm_silu, norm_silu_backward, norm_silu_sums
+def sums_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+    """The norm kernels that sum over rows."""
+    from arrn.gpu.norm_launch import measure_moments, norm_silu_sums
 
-    x, gradient = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    normal, sums = (torch.rand(rows, shape[-1], device="cuda") + 0.5 for rows in (4, 2))
+    x, gradient, _, normal = inputs(shape)
     return {
         "moments": (lambda: measure_moments(x, tiling), 1),
         "sums": (lambda: norm_silu_sums(gradient, x, normal, tiling), 2),
-        "norm": (lambda: norm_silu(x, normal, tiling), 2),
-        "norm backward": (lambda: norm_silu_backward(gradient, x, normal, sums, True, tiling), 3),
     }
 
 
-FAMILIES = [(strip_calls, STRIPS), (matrix_calls, MATRICES)]
+def map_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+    """The norm kernels that go from number to number."""
+    from arrn.gpu.norm_launch import norm_silu, norm_silu_backward
+
+    x, gradient, _, normal = inputs(shape)
+    return {
+        "norm": (lambda: norm_silu(x, normal, tiling), 2),
+        "norm backward": (lambda: norm_silu_backward(gradient, x, normal, normal[:2], True, tiling), 3),
+        "norm, no silu": (lambda: norm_silu_backward(gradient, x, normal, normal[:2], False, tiling), 3),
+    }
+
+
+def inputs(shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+    """A tensor, its gradient, depthwise weights, and rows of a norm's numbers."""
+    x, gradient = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    channels = shape[-1]
+    return x, gradient, torch.randn(channels, 1, 3, 3, device="cuda"), torch.rand(4, channels, device="cuda") + 0.5
+
+
+def tilings(rows: tuple[int, ...], *others: tuple[int, int, int]) -> list[Tiling]:
+    """Each number of rows with each (strips, channels, warps)."""
+    return [Tiling(r, *other) for r, other in itertools.product(rows, others)]
+
+
+STRIPS = [
+    (1, 64, 1),
+    (2, 64, 1),
+    (2, 64, 2),
+    (4, 64, 2),
+    (4, 64, 4),
+    (1, 128, 1),
+    (1, 128, 2),
+    (2, 128, 2),
+    (2, 128, 4),
+]
+FAMILIES: list[tuple[Callable[[tuple[int, ...], Tiling], Calls], list[Tiling]]] = [
+    (forward_calls, tilings((4, 8), *STRIPS)),
+    (backward_calls, tilings((2, 4), (1, 64, 1), (2, 64, 2), (4, 64, 4), (8, 64, 8), (1, 128, 2), (2, 128, 4))),
+    (sums_calls, tilings((16, 32, 64), *itertools.product((264, 528, 1056), (64, 128), (4, 8)))),
+    (map_calls, tilings((8, 16, 32, 64), *itertools.product((1,), (64, 128), (4, 8)))),
+]
 
 
 def compile_all(part: int, parts: int) -> None:
     """Leaves compiled kernels in Triton's cache, where the timing finds them."""
-    for calls, tilings in FAMILIES:
-        for tiling in tilings[part::parts]:
-            for call, _ in calls((2, 8, 8, 256), tiling).values():
-                call()
+    work = [(calls, tiling) for calls, several in FAMILIES for tiling in several]
+    for calls, tiling in work[part::parts]:
+        for call, _ in calls((2, 8, 8, 256), tiling).values():
+            call()
 
 
 def bandwidth() -> float:
@@ -99,21 +132,21 @@ def main() -> None:
     from triton.testing import do_bench
 
     rate = bandwidth()
-    print(f"copy: {rate / 1e12:.2f} TB/s; {len(STRIPS)} and {len(MATRICES)} tilings", flush=True)
+    print(f"copy: {rate / 1e12:.2f} TB/s", flush=True)
     rows = []
-    for shape, (calls, tilings) in itertools.product(SHAPES, FAMILIES):
+    for shape, (calls, several) in itertools.product(SHAPES, FAMILIES):
         tensor = 2 * torch.Size(shape).numel()
-        for name in calls(shape, tilings[0]):
+        for name in calls(shape, several[0]):
             timed = []
-            for tiling in tilings:
+            for tiling in several:
                 call, passes = calls(shape, tiling)[name]
-                timed.append((do_bench(call, warmup=3, rep=10, return_mode="median") * 1e3, tiling))
+                timed.append((do_bench(call, warmup=3, rep=8, return_mode="median") * 1e3, tiling))
                 floor = passes * tensor / rate * 1e6
                 rows.append(
                     {"shape": shape, "kernel": name, "tiling": vars(tiling), "us": timed[-1][0], "floor": floor}
                 )
             timed.sort(key=lambda pair: pair[0])
-            best = "  ".join(f"{us:.0f} r{t.rows} p{t.strips} c{t.channels} w{t.warps}" for us, t in timed[:4])
+            best = "  ".join(f"{us:.0f} r{t.rows} p{t.strips} c{t.channels} w{t.warps}" for us, t in timed[:5])
             print(f"{'x'.join(map(str, shape)):>14} {name:<15} floor {floor:3.0f}us  {best}", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"bandwidth": rate, "times": rows}) + "\n")

@@ -256,6 +256,7 @@ def test_a_gpu_gives_the_same_pixels(name: str) -> None:
 
 
 @GPU
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_on_a_gpu_nothing_waits_and_a_graph_holds_it() -> None:
     augment, images = TrivialAugmentWide().cuda(), noise((128, 3, 64, 64)).cuda()
     augment(images)

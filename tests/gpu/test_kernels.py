@@ -33,13 +33,22 @@ def test_in_the_interpreter_they_are_float32s_own_distance_from_float64() -> Non
 def test_the_convolution_is_right_at_every_size(size: int) -> None:
     from gpu_checks import convolution_pairs
 
-    for grid, channels in [((size, size), 32), ((size, 41 - size), 70)]:
+    for grid, channels in [((size, size), 64), ((size, 41 - size), 70)]:
         for name, got, exact in convolution_pairs(3, channels, grid, torch.float32, torch.device("cuda")):
             assert relative_error(got.double(), exact) < 1e-5, (name, grid)
         for half in HALVES:
             for name, got, exact in convolution_pairs(3, channels, grid, half, torch.device("cuda")):
                 rounding = relative_error(exact.to(half).double(), exact)
                 assert relative_error(got.double(), exact) <= 1.5 * rounding, (name, grid, half)
+
+
+@GPU
+@pytest.mark.parametrize("channels", [1, 3, 16, 33])
+def test_the_convolution_is_right_for_few_channels(channels: int) -> None:
+    from gpu_checks import convolution_pairs
+
+    for name, got, exact in convolution_pairs(3, channels, (5, 8), torch.float32, torch.device("cuda")):
+        assert relative_error(got.double(), exact) < 1e-5, name
 
 
 @GPU

@@ -20,19 +20,23 @@ THREADS_PAY_FROM = 1e-3
 def in_chunks(work: Callable[[range], Result], count: int) -> Iterator[Result]:
     """``work`` on each chunk of ``range(count)``, in order; closing the iterator drops what is still to do.
 
-    The first chunk is done here; how long it takes tells whether the others are worth threads.
+    The first two chunks are done here; how long the second takes tells whether the others are worth threads (the
+    first one also loads decoders and opens files).
 
     >>> list(in_chunks(len, 150))
     [64, 64, 22]
     """
     chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-    begin = time.perf_counter()
     yield from map(work, chunks[:1])
-    if time.perf_counter() - begin < THREADS_PAY_FROM * min(CHUNK, count):
-        yield from map(work, chunks[1:])
+    begin = time.perf_counter()
+    timed = [work(chunk) for chunk in chunks[1:2]]
+    taken = time.perf_counter() - begin
+    yield from timed
+    if taken < THREADS_PAY_FROM * CHUNK:
+        yield from map(work, chunks[2:])
         return
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
     try:
-        yield from pool.map(work, chunks[1:])
+        yield from pool.map(work, chunks[2:])
     finally:
         pool.shutdown(cancel_futures=True)

@@ -25,12 +25,24 @@ __all__ = ["backward_kernel", "forward_kernel"]
 
 
 @triton.jit
-def _locate(strips, height, channels, ROWS: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr):
-    """The images and first rows of this program's strips, its channels, and which of both exist."""
-    strip = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]
-    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
+def _locate(
+    strips,
+    height,
+    channels,
+    ROWS: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BACKWARDS: tl.constexpr,
+):
+    """This program's number along the strips, the images and first rows of its strips, its channels; what exists."""
+    across = tl.cdiv(channels, BLOCK_C)
+    program = tl.program_id(0) // across
+    if BACKWARDS:
+        program = tl.num_programs(0) // across - 1 - program
+    strip = program * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]
+    channel = tl.program_id(0) % across * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
     per_image = tl.cdiv(height, ROWS)
-    return strip // per_image, strip % per_image * ROWS, channel, strip < strips, channel < channels
+    return program, strip // per_image, strip % per_image * ROWS, channel, strip < strips, channel < channels
 
 
 @triton.jit
@@ -132,7 +144,8 @@ def _store_column(
     return total, squares
 
 
-@triton.jit
+# One compiled kernel serves every size of image: Triton would make another for each that is 1 or divides by 16.
+@triton.jit(do_not_specialize=["strips", "height", "width"])
 def forward_kernel(
     x,
     weight,
@@ -160,7 +173,9 @@ def forward_kernel(
 
     ``PLAIN`` activates the input without normalising it; ``SILU`` activates the output, after its bias.
     """
-    image, top, channel, is_strip, is_channel = _locate(strips, height, channels, ROWS, BLOCK_P, BLOCK_C)
+    program, image, top, channel, is_strip, is_channel = _locate(
+        strips, height, channels, ROWS, BLOCK_P, BLOCK_C, False
+    )
     exists = is_strip & is_channel
     taps = _taps(weight, channel, is_channel)
     a, b, about, added = 1.0, 0.0, 0.0, 0.0
@@ -209,7 +224,7 @@ def forward_kernel(
         count = tl.sum(rows, axis=0)[None, :] * width
         total, squares = tl.sum(total, axis=0)[None, :], tl.sum(squares, axis=0)[None, :]
         mean = total / count
-        place = partial + tl.program_id(0) * 3 * channels + channel
+        place = partial + program * 3 * channels + channel
         tl.store(place, count.to(tl.float32) + tl.zeros_like(mean), mask=is_channel)
         tl.store(place + channels, mean + about, mask=is_channel)
         tl.store(place + 2 * channels, squares - total * mean, mask=is_channel)
@@ -302,7 +317,7 @@ def _finish_column(
     return sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["strips", "height", "width"])
 def backward_kernel(
     gradient,
     weight,
@@ -322,13 +337,17 @@ def backward_kernel(
     BLOCK_C: tl.constexpr,
     WHOLE: tl.constexpr,
     ACTIVATE: tl.constexpr,
+    BACKWARDS: tl.constexpr,
 ):
     """The gradient by what the taps saw, with ``ACTIVATE`` by what SiLU saw, and the gradient by the weights.
 
     `partial` gets, per program, rows of channels: the nine taps' sums, and with ``ACTIVATE`` the sums of `out` and of
     `out` times the normalised input.
     """
-    image, top, channel, is_strip, is_channel = _locate(strips, height, channels, ROWS, BLOCK_P, BLOCK_C)
+    # From the end: what came before in a training step, the gradient of a norm, went from the start.
+    program, image, top, channel, is_strip, is_channel = _locate(
+        strips, height, channels, ROWS, BLOCK_P, BLOCK_C, BACKWARDS
+    )
     exists = is_strip & is_channel
     taps = _taps(weight, channel, is_channel)
     normal = (1.0, 0.0, 0.0, 1.0)
@@ -418,5 +437,5 @@ def backward_kernel(
     )
     for k in tl.static_range(11):
         if k < 9 or ACTIVATE:
-            place = partial + (tl.program_id(0) * 11 + k) * channels + channel
+            place = partial + (program * 11 + k) * channels + channel
             tl.store(place, tl.sum(sums[k], axis=0)[None, :], mask=is_channel)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import torch
 
 from arrn.gpu.depthwise_kernels import backward_kernel, forward_kernel
-from arrn.gpu.norm_launch import add_up
+from arrn.gpu.norm_launch import _ORDER, add_up
 from arrn.gpu.tiling import Tiling, backward_tiling, forward_tiling
 
 __all__ = ["depthwise_backward", "depthwise_forward"]
 
 
-def _divide(x: torch.Tensor, tiling: Tiling) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
-    """The grid of programs, and the sizes that each kernel is told."""
+def _divide(x: torch.Tensor, tiling: Tiling) -> tuple[int, tuple[int], tuple[int, int, int, int]]:
+    """The programs along the strips, the grid of all programs, and the sizes that each kernel is told."""
     batch, height, width, channels = x.shape
     strips = batch * -(-height // tiling.rows)
-    return (-(-strips // tiling.strips), -(-channels // tiling.channels)), (strips, height, width, channels)
+    programs = -(-strips // tiling.strips)
+    return programs, (programs * -(-channels // tiling.channels),), (strips, height, width, channels)
 
 
 def _blocks(x: torch.Tensor, tiling: Tiling) -> dict[str, int]:
@@ -53,9 +54,9 @@ def depthwise_forward(
         The output, and per program the count, mean and squares about it of each channel (with `pivot`).
     """
     tiling = tiling or forward_tiling(x.shape[1], x.shape[3])
-    grid, sizes = _divide(x, tiling)
+    programs, grid, sizes = _divide(x, tiling)
     y = torch.empty_like(x)
-    partial = None if pivot is None else x.new_empty((grid[0], 3, x.shape[3]), dtype=torch.float32)
+    partial = None if pivot is None else x.new_empty((programs, 3, x.shape[3]), dtype=torch.float32)
     # A pointer that is not used must still be one.
     forward_kernel[grid](
         x,
@@ -91,9 +92,9 @@ def depthwise_backward(
         float32; with `normal` the sums over rows of the first: alone, and times the normalised x, shape (2, channels).
     """
     tiling = tiling or backward_tiling(x.shape[1], x.shape[3])
-    grid, sizes = _divide(x, tiling)
+    programs, grid, sizes = _divide(x, tiling)
     out = torch.empty_like(x)
-    partial = x.new_empty((grid[0], 11, x.shape[3]), dtype=torch.float32)
+    partial = x.new_empty((programs, 11, x.shape[3]), dtype=torch.float32)
     scale, shift, mean, inverse_std = (x,) * 4 if normal is None else normal
     backward_kernel[grid](
         gradient,
@@ -108,6 +109,7 @@ def depthwise_backward(
         *sizes,
         **_blocks(x, tiling),
         ACTIVATE=normal is not None,
+        BACKWARDS=_ORDER,
     )
     sums = add_up(partial)
     return out, sums[:9].t().reshape(-1, 1, 3, 3), sums[9:]

@@ -1,8 +1,12 @@
 """Triton kernels: batch norm followed by SiLU, over rows of channels, and its gradient.
 
 A channels-last tensor is a matrix with a row per sample of space and a column per channel. A program owns
-`BLOCK_C` columns and every `programs`-th block of `BLOCK_M` rows. Sums over rows are left per program, and a second
-kernel adds them up in a fixed order, so results are the same each time.
+`BLOCK_C` columns and every `programs`-th block of `BLOCK_M` rows; programs that run at once lie beside each other.
+Sums over rows are left per program, and a second kernel adds them up in a fixed order, so results are the same
+each time.
+
+Kernels that follow one another go through memory in turn from its end and from its start (``BACKWARDS``): what one
+touched last is still in the cache when the next begins.
 """
 
 from __future__ import annotations
@@ -23,38 +27,53 @@ __all__ = [
 
 
 @triton.jit
-def _channels_of(channels, BLOCK_C: tl.constexpr):
-    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
-    return channel, channel < channels
+def _place(channels, BLOCK_C: tl.constexpr):
+    """The number of this program along the rows, its channels, and which of those exist."""
+    across = tl.cdiv(channels, BLOCK_C)
+    channel = tl.program_id(0) % across * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
+    return tl.program_id(0) // across, channel, channel < channels
 
 
 @triton.jit
-def moments_kernel(x, partial, rows, channels, programs, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+def _rows_from(start, rows, BLOCK_M: tl.constexpr, BACKWARDS: tl.constexpr):
+    """`BLOCK_M` rows, counted from the first or, backwards, from the last, and which of them exist."""
+    number = start + tl.arange(0, BLOCK_M)[:, None]
+    if BACKWARDS:
+        row = rows - 1 - number
+    else:
+        row = number
+    return row.to(tl.int64), number < rows
+
+
+@triton.jit(do_not_specialize=["rows", "programs"])
+def moments_kernel(
+    x, partial, rows, channels, programs, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr, BACKWARDS: tl.constexpr
+):
     """Per program and channel: how many rows, their mean, and the squares about it."""
-    channel, is_channel = _channels_of(channels, BLOCK_C)
+    program, channel, is_channel = _place(channels, BLOCK_C)
     # Taken about the first row: sums of squares lose their digits when the mean is large.
     about = tl.load(x + channel, mask=is_channel, other=0.0).to(tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     squares = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     count = tl.zeros((BLOCK_M, 1), tl.float32)
-    for start in range(tl.program_id(0) * BLOCK_M, rows, programs * BLOCK_M):
-        row = start + tl.arange(0, BLOCK_M)[:, None]
-        exists = (row < rows) & is_channel
-        v = tl.load(x + row.to(tl.int64) * channels + channel, mask=exists, other=0.0).to(tl.float32)
+    for start in range(program * BLOCK_M, rows, programs * BLOCK_M):
+        row, is_row = _rows_from(start, rows, BLOCK_M, BACKWARDS)
+        exists = is_row & is_channel
+        v = tl.load(x + row * channels + channel, mask=exists, other=0.0).to(tl.float32)
         d = tl.where(exists, v - about, 0.0)
         total += d
         squares += d * d
-        count += (row < rows).to(tl.float32)
+        count += is_row.to(tl.float32)
     n = tl.sum(count, axis=0)[None, :]
     s, q = tl.sum(total, axis=0)[None, :], tl.sum(squares, axis=0)[None, :]
     mean = s / n
-    place = partial + tl.program_id(0) * 3 * channels + channel
+    place = partial + program * 3 * channels + channel
     tl.store(place, n + tl.zeros_like(mean), mask=is_channel)
     tl.store(place + channels, mean + about, mask=is_channel)
     tl.store(place + 2 * channels, q - s * mean, mask=is_channel)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs"])
 def finish_moments_kernel(
     partial,
     gamma,
@@ -74,30 +93,29 @@ def finish_moments_kernel(
 
     `batches` counts the batches seen so far.
     """
-    if tl.program_id(1) == 0:
+    if tl.program_id(0) == 0:
         tl.store(batches, tl.load(batches) + 1)
-    channel, is_channel = _channels_of(channels, BLOCK_C)
+    _, channel, is_channel = _place(channels, BLOCK_C)
+    # One pass, about the first program's mean.
+    about = tl.load(partial + channels + channel, mask=is_channel, other=0.0)
     n = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     s = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
-    for start in range(0, programs, BLOCK_P):
-        p = start + tl.arange(0, BLOCK_P)[:, None]
-        exists = (p < programs) & is_channel
-        place = partial + p * 3 * channels + channel
-        count = tl.load(place, mask=exists, other=0.0)
-        n += count
-        s += count * tl.load(place + channels, mask=exists, other=0.0)
-    count_all = tl.sum(n, axis=0)[None, :]
-    mean = tl.sum(s, axis=0)[None, :] / tl.maximum(count_all, 1.0)
     q = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     for start in range(0, programs, BLOCK_P):
         p = start + tl.arange(0, BLOCK_P)[:, None]
         exists = (p < programs) & is_channel
         place = partial + p * 3 * channels + channel
-        apart = tl.load(place + channels, mask=exists, other=0.0) - mean
-        q += tl.load(place + 2 * channels, mask=exists, other=0.0)
-        q += tl.where(exists, tl.load(place, mask=exists, other=0.0) * apart * apart, 0.0)
-    squares = tl.sum(q, axis=0)[None, :]
-    inverse_std = 1.0 / tl.sqrt(squares / tl.maximum(count_all, 1.0) + eps)
+        count = tl.load(place, mask=exists, other=0.0)
+        apart = tl.load(place + channels, mask=exists, other=0.0) - about
+        n += count
+        s += count * apart
+        q += tl.load(place + 2 * channels, mask=exists, other=0.0) + count * apart * apart
+    count_all = tl.sum(n, axis=0)[None, :]
+    divisor = tl.maximum(count_all, 1.0)
+    s_all = tl.sum(s, axis=0)[None, :]
+    mean = about + s_all / divisor
+    squares = tl.maximum(tl.sum(q, axis=0)[None, :] - s_all * s_all / divisor, 0.0)
+    inverse_std = 1.0 / tl.sqrt(squares / divisor + eps)
     scale = tl.load(gamma + channel, mask=is_channel, other=0.0) * inverse_std
     shift = tl.load(beta + channel, mask=is_channel, other=0.0) - mean * scale
     tl.store(out + channel, scale, mask=is_channel)
@@ -111,46 +129,57 @@ def finish_moments_kernel(
     tl.store(running_var + channel, old + momentum * (unbiased - old), mask=is_channel)
 
 
-@triton.jit
-def norm_silu_kernel(x, normal, y, rows, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr):
+@triton.jit(do_not_specialize=["rows"])
+def norm_silu_kernel(
+    x, normal, y, rows, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr, BACKWARDS: tl.constexpr
+):
     """y = silu(x scale + shift)."""
-    channel, is_channel = _channels_of(channels, BLOCK_C)
-    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    exists = (row < rows) & is_channel
+    program, channel, is_channel = _place(channels, BLOCK_C)
+    row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
+    exists = is_row & is_channel
     scale = tl.load(normal + channel, mask=is_channel, other=0.0)
     shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
-    place = row.to(tl.int64) * channels + channel
+    place = row * channels + channel
     h = tl.load(x + place, mask=exists, other=0.0).to(tl.float32) * scale + shift
     tl.store(y + place, silu(h).to(y.dtype.element_ty), mask=exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "programs"])
 def norm_silu_sums_kernel(
-    gradient, x, normal, partial, rows, channels, programs, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr
+    gradient,
+    x,
+    normal,
+    partial,
+    rows,
+    channels,
+    programs,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BACKWARDS: tl.constexpr,
 ):
     """Per program and channel: the gradient by what SiLU saw, summed, and summed times the normalised x."""
-    channel, is_channel = _channels_of(channels, BLOCK_C)
+    program, channel, is_channel = _place(channels, BLOCK_C)
     scale = tl.load(normal + channel, mask=is_channel, other=0.0)
     shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
     mean = tl.load(normal + 2 * channels + channel, mask=is_channel, other=0.0)
     inverse_std = tl.load(normal + 3 * channels + channel, mask=is_channel, other=0.0)
     total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     along = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
-    for start in range(tl.program_id(0) * BLOCK_M, rows, programs * BLOCK_M):
-        row = start + tl.arange(0, BLOCK_M)[:, None]
-        exists = (row < rows) & is_channel
-        place = row.to(tl.int64) * channels + channel
+    for start in range(program * BLOCK_M, rows, programs * BLOCK_M):
+        row, is_row = _rows_from(start, rows, BLOCK_M, BACKWARDS)
+        exists = is_row & is_channel
+        place = row * channels + channel
         v = tl.load(x + place, mask=exists, other=0.0).to(tl.float32)
         d = tl.load(gradient + place, mask=exists, other=0.0).to(tl.float32) * silu_slope(v * scale + shift)
         total += d
         along += d * (v - mean)
     along *= inverse_std
-    place = partial + tl.program_id(0) * 2 * channels + channel
+    place = partial + program * 2 * channels + channel
     tl.store(place, tl.sum(total, axis=0)[None, :], mask=is_channel)
     tl.store(place + channels, tl.sum(along, axis=0)[None, :], mask=is_channel)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs"])
 def add_up_kernel(partial, out, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
     """out = partial summed over its first axis; `width` numbers per program."""
     column = tl.program_id(0) * BLOCK_W + tl.arange(0, BLOCK_W)[None, :]
@@ -161,7 +190,7 @@ def add_up_kernel(partial, out, width, programs, BLOCK_P: tl.constexpr, BLOCK_W:
     tl.store(out + column, tl.sum(total, axis=0)[None, :], mask=column < width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def norm_silu_backward_kernel(
     gradient,
     x,
@@ -172,19 +201,20 @@ def norm_silu_backward_kernel(
     channels,
     BLOCK_M: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    BACKWARDS: tl.constexpr,
     THROUGH_SILU: tl.constexpr,
 ):
     """The gradient by x, from that by the output (``THROUGH_SILU``) or by what SiLU saw."""
-    channel, is_channel = _channels_of(channels, BLOCK_C)
-    row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    exists = (row < rows) & is_channel
+    program, channel, is_channel = _place(channels, BLOCK_C)
+    row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
+    exists = is_row & is_channel
     scale = tl.load(normal + channel, mask=is_channel, other=0.0)
     shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
     mean = tl.load(normal + 2 * channels + channel, mask=is_channel, other=0.0)
     inverse_std = tl.load(normal + 3 * channels + channel, mask=is_channel, other=0.0)
     level = tl.load(sums + channel, mask=is_channel, other=0.0) / rows
     slope = tl.load(sums + channels + channel, mask=is_channel, other=0.0) / rows
-    place = row.to(tl.int64) * channels + channel
+    place = row * channels + channel
     v = tl.load(x + place, mask=exists, other=0.0).to(tl.float32)
     d = tl.load(gradient + place, mask=exists, other=0.0).to(tl.float32)
     if THROUGH_SILU:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from arrn.gpu.norm_kernels import (
@@ -17,14 +19,21 @@ from arrn.gpu.tiling import Tiling, matrix_tiling, power_of_two, row_programs, s
 __all__ = ["add_up", "finish_moments", "measure_moments", "norm_silu", "norm_silu_backward", "norm_silu_sums"]
 
 
-def _divide(x: torch.Tensor, tiling: Tiling, programs: int = 0) -> tuple[tuple[int, int], int, int, dict[str, int]]:
+# Set by the order of a training step: see norm_kernels. The kernels not named here begin at the start.
+_ORDER = os.environ.get("ARRN_REV", "1") == "1"
+
+
+def _divide(
+    x: torch.Tensor, tiling: Tiling, programs: int = 0, backwards: bool = False
+) -> tuple[tuple[int], int, int, dict[str, int]]:
     """The grid of programs, the rows and channels of x as a matrix, and the blocks that a kernel is told.
 
     A kernel that sums over rows has `programs` of them along the rows, which share the blocks.
     """
     rows, channels = x.numel() // x.shape[-1], x.shape[-1]
-    grid = (programs or -(-rows // tiling.rows), -(-channels // tiling.channels))
-    return grid, rows, channels, {"BLOCK_M": tiling.rows, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
+    grid = ((programs or -(-rows // tiling.rows)) * -(-channels // tiling.channels),)
+    blocks = {"BLOCK_M": tiling.rows, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
+    return grid, rows, channels, {**blocks, "BACKWARDS": backwards and _ORDER}
 
 
 def _programs(x: torch.Tensor, tiling: Tiling) -> int:
@@ -45,7 +54,7 @@ def measure_moments(x: torch.Tensor, tiling: Tiling | None = None) -> torch.Tens
     """Partial moments of each channel: rows of count, mean and squares about it, shape (programs, 3, channels)."""
     tiling = tiling or sums_tiling(x.shape[-1])
     programs = _programs(x, tiling)
-    grid, rows, channels, blocks = _divide(x, tiling, programs)
+    grid, rows, channels, blocks = _divide(x, tiling, programs, backwards=True)
     partial = x.new_empty((programs, 3, channels), dtype=torch.float32)
     moments_kernel[grid](x, partial, rows, channels, programs, **blocks)
     return partial
@@ -68,7 +77,7 @@ def finish_moments(
     """
     programs, _, channels = partial.shape
     normal = torch.empty((4, channels), dtype=torch.float32, device=partial.device)
-    finish_moments_kernel[(1, -(-channels // 16))](
+    finish_moments_kernel[(-(-channels // 16),)](
         partial,
         gamma,
         beta,
@@ -89,7 +98,7 @@ def finish_moments(
 
 def norm_silu(x: torch.Tensor, normal: torch.Tensor, tiling: Tiling | None = None) -> torch.Tensor:
     """silu(x scale + shift)."""
-    grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]))
+    grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]), backwards=True)
     y = torch.empty_like(x)
     norm_silu_kernel[grid](x, normal, y, rows, channels, **blocks)
     return y
@@ -101,7 +110,7 @@ def norm_silu_sums(
     """Sums over rows of the gradient by what SiLU saw: alone, and times the normalised x; shape (2, channels)."""
     tiling = tiling or sums_tiling(x.shape[-1])
     programs = _programs(x, tiling)
-    grid, rows, channels, blocks = _divide(x, tiling, programs)
+    grid, rows, channels, blocks = _divide(x, tiling, programs, backwards=True)
     partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
     norm_silu_sums_kernel[grid](gradient, x, normal, partial, rows, channels, programs, **blocks)
     return add_up(partial)
