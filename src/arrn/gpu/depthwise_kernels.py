@@ -3,7 +3,7 @@
 How they go about it. A program owns `BLOCK_C` channels of `BLOCK_P` strips, a strip being `ROWS` rows of one
 image, and walks along the columns: each column of a strip, with the row above and the row below it, is loaded
 once and serves the three columns around it from registers. So a sample is read about (ROWS + 2) / ROWS times, mostly
-from the cache, and padding is index clamping: no padded copy, no shared memory. The next column is on its way
+from the cache, and padding is index clamping: no padded copy, no shared memory. The next two columns are on their way
 while one is worked on.
 
 What they fuse. With ``ACTIVATE`` the input is normalised and put through SiLU as it is loaded. With ``MEASURE``
@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 
 from arrn.gpu.activation_kernels import sigmoid, silu
+import os
+FAR = tl.constexpr(os.environ.get("ARRN_FAR", "0") == "1")
 
 __all__ = ["backward_kernel", "forward_kernel"]
 
@@ -198,20 +200,26 @@ def forward_kernel(
 
     # `before` is what the column left of the one at hand has gathered so far, `here` what the one at hand has. The
     # column beyond the left border is the first one again, and so beyond the right border.
-    ahead = _load_column(sources, tl.minimum(1, width - 1) * channels, read, ROWS + 2)
-    column = _activated(_load_column(sources, 0, read, ROWS + 2), a, b, ACTIVATE, PLAIN, ROWS + 2)
+    first = _load_column(sources, 0, read, ROWS + 2)
+    coming = _load_column(sources, tl.minimum(1, width - 1) * channels, read, ROWS + 2)
+    after_next = _load_column(sources, tl.minimum(2, width - 1) * channels, read, ROWS + 2)
+    column = _activated(first, a, b, ACTIVATE, PLAIN, ROWS + 2)
     here = _add_taps(zeros, column, taps, 0, ROWS)
     before = _add_taps(here, column, taps, 1, ROWS)
     for j in range(1, width):
-        column = _activated(ahead, a, b, ACTIVATE, PLAIN, ROWS + 2)
-        ahead = _load_column(sources, tl.minimum(j + 1, width - 1) * channels, read, ROWS + 2)
+        column = _activated(coming, a, b, ACTIVATE, PLAIN, ROWS + 2)
+        if FAR:
+            coming = after_next
+            after_next = _load_column(sources, tl.minimum(j + 2, width - 1) * channels, read, ROWS + 2)
+        else:
+            coming = _load_column(sources, tl.minimum(j + 1, width - 1) * channels, read, ROWS + 2)
         done = _add_taps(before, column, taps, 2, ROWS)
         moments = _store_column(
             targets, (j - 1) * channels, done, written, added, about, moments, BIAS, SILU, MEASURE, WHOLE, ROWS
         )
         before = _add_taps(here, column, taps, 1, ROWS)
         here = _add_taps(zeros, column, taps, 0, ROWS)
-    column = _activated(ahead, a, b, ACTIVATE, PLAIN, ROWS + 2)
+    column = _activated(coming, a, b, ACTIVATE, PLAIN, ROWS + 2)
     done = _add_taps(before, column, taps, 2, ROWS)
     last = (width - 1) * channels
     total, squares = _store_column(
@@ -376,9 +384,11 @@ def backward_kernel(
     several = (width > 1).to(tl.float32)
     before = _widened(_load_column(arriving, 0, read, ROWS + 2), ROWS + 2)
     here = _widened(_load_column(arriving, second, read, ROWS + 2), ROWS + 2)
-    ahead = _load_column(arriving, tl.minimum(2, width - 1) * channels, read, ROWS + 2)
+    coming = _load_column(arriving, tl.minimum(2, width - 1) * channels, read, ROWS + 2)
+    after_next = _load_column(arriving, tl.minimum(3, width - 1) * channels, read, ROWS + 2)
     x_here = _load_column(sources, 0, written, ROWS)
-    x_ahead = _load_column(sources, second, written, ROWS)
+    x_next = _load_column(sources, second, written, ROWS)
+    x_after_next = _load_column(sources, tl.minimum(2, width - 1) * channels, written, ROWS)
     after_first = _weighted_sum(here, several, before, 1.0, ROWS + 2)
     before_first = _weighted_sum(before, 1.0 - several, before, 0.0, ROWS + 2)
     sums = _finish_column(
@@ -396,10 +406,15 @@ def backward_kernel(
         ROWS,
     )
     for k in range(1, width - 1):
-        after = _widened(ahead, ROWS + 2)
-        x_here = x_ahead
-        ahead = _load_column(arriving, tl.minimum(k + 2, width - 1) * channels, read, ROWS + 2)
-        x_ahead = _load_column(sources, (k + 1) * channels, written, ROWS)
+        after = _widened(coming, ROWS + 2)
+        x_here = x_next
+        if FAR:
+            coming, x_next = after_next, x_after_next
+            after_next = _load_column(arriving, tl.minimum(k + 3, width - 1) * channels, read, ROWS + 2)
+            x_after_next = _load_column(sources, tl.minimum(k + 2, width - 1) * channels, written, ROWS)
+        else:
+            coming = _load_column(arriving, tl.minimum(k + 2, width - 1) * channels, read, ROWS + 2)
+            x_next = _load_column(sources, (k + 1) * channels, written, ROWS)
         sums = _finish_column(
             (after, here, before),
             x_here,
@@ -423,7 +438,7 @@ def backward_kernel(
         left = left + (written[r] & (width > 1),)
     sums = _finish_column(
         (after_last, here, before_last),
-        x_ahead,
+        x_next,
         taps,
         borders,
         sums,

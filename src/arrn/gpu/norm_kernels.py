@@ -3,7 +3,7 @@
 A channels-last tensor is a matrix with a row per sample of space and a column per channel. A program owns
 `BLOCK_C` columns and every `programs`-th block of `BLOCK_M` rows; programs that run at once lie beside each other.
 Sums over rows are left per program, and a second kernel adds them up in a fixed order, so results are the same
-each time.
+each time. In a loop, the next block is on its way while one is worked on.
 
 Kernels that follow one another go through memory in turn from its end and from its start (``BACKWARDS``): what one
 touched last is still in the cache when the next begins.
@@ -56,14 +56,16 @@ def moments_kernel(
     total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     squares = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     count = tl.zeros((BLOCK_M, 1), tl.float32)
+    row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
+    coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
     for start in range(program * BLOCK_M, rows, programs * BLOCK_M):
-        row, is_row = _rows_from(start, rows, BLOCK_M, BACKWARDS)
-        exists = is_row & is_channel
-        v = tl.load(x + row * channels + channel, mask=exists, other=0.0).to(tl.float32)
+        v, exists = coming.to(tl.float32), is_row & is_channel
+        count += is_row.to(tl.float32)
+        row, is_row = _rows_from(start + programs * BLOCK_M, rows, BLOCK_M, BACKWARDS)
+        coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
         d = tl.where(exists, v - about, 0.0)
         total += d
         squares += d * d
-        count += is_row.to(tl.float32)
     n = tl.sum(count, axis=0)[None, :]
     s, q = tl.sum(total, axis=0)[None, :], tl.sum(squares, axis=0)[None, :]
     mean = s / n
@@ -165,12 +167,15 @@ def norm_silu_sums_kernel(
     inverse_std = tl.load(normal + 3 * channels + channel, mask=is_channel, other=0.0)
     total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     along = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
+    row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
+    coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
+    next_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)
     for start in range(program * BLOCK_M, rows, programs * BLOCK_M):
-        row, is_row = _rows_from(start, rows, BLOCK_M, BACKWARDS)
-        exists = is_row & is_channel
-        place = row * channels + channel
-        v = tl.load(x + place, mask=exists, other=0.0).to(tl.float32)
-        d = tl.load(gradient + place, mask=exists, other=0.0).to(tl.float32) * silu_slope(v * scale + shift)
+        v, g = coming.to(tl.float32), next_gradient.to(tl.float32)
+        row, is_row = _rows_from(start + programs * BLOCK_M, rows, BLOCK_M, BACKWARDS)
+        coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
+        next_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)
+        d = g * silu_slope(v * scale + shift)
         total += d
         along += d * (v - mean)
     along *= inverse_std

@@ -38,26 +38,25 @@ def power_of_two(n: int) -> int:
 
 
 def forward_tiling(height: int, channels: int) -> Tiling:
-    """For the depthwise kernel: strips of up to 4 rows, 64 channels of 4 of them."""
-    wide = min(64, power_of_two(channels))
-    return Tiling(rows=min(4, power_of_two(height)), strips=256 // wide, channels=wide, warps=4)
+    """For the depthwise kernel: a strip of up to 4 rows, 64 channels, one warp."""
+    return Tiling(rows=min(4, power_of_two(height)), strips=1, channels=min(64, power_of_two(channels)), warps=1)
 
 
 def backward_tiling(height: int, channels: int) -> Tiling:
-    """For its gradients."""
+    """For its gradients: likewise."""
     return forward_tiling(height, channels)
 
 
 def matrix_tiling(channels: int) -> Tiling:
-    """For kernels over rows of channels: about 4096 numbers at once."""
-    wide = min(64, power_of_two(channels))
-    return Tiling(rows=4096 // wide, strips=1, channels=wide, warps=8)
+    """For kernels over rows of channels: about 2048 numbers at once."""
+    wide = min(128, power_of_two(channels))
+    return Tiling(rows=2048 // wide, strips=1, channels=wide, warps=4)
 
 
 def sums_tiling(channels: int) -> Tiling:
     """For kernels that sum over rows of channels."""
     wide = min(64, power_of_two(channels))
-    return Tiling(rows=2048 // wide, strips=528, channels=wide, warps=4)
+    return Tiling(rows=1024 // wide, strips=1056, channels=wide, warps=4)
 
 
 def row_programs(rows: int, channels: int, tiling: Tiling) -> int:

@@ -70,6 +70,9 @@ class Resampling(nn.Module):
         """
         autocast = torch.is_autocast_enabled(x.device.type)
         key = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype, rejecting
+        if torch.compiler.is_compiling() and not rejecting:
+            assert isinstance(self.composed, torch.Tensor)
+            return self.composed.to(key[0])  # a cast that the compiler sees; it cannot follow what is kept for later
         if key not in self._casts:
             matrix = self._compose(torch.empty(0, dtype=torch.float64, device=x.device))
             assert matrix is not None
