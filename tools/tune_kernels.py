@@ -2,8 +2,8 @@
 
 For each shape of a training step of `arrn_cifar10` (and 256 channels at 32x32, batch 128, the target's own) and each
 kernel, prints the best tilings beside the traffic floor: bytes that must move over the bandwidth of a large copy.
-Times are from CUDA graphs: the kernels, not their launching. What wins goes into `arrn/gpu/tiling.py`. Kernels are compiled by several processes first: compiling takes longer than
-timing.
+Times are from CUDA graphs: the kernels, not their launching. What wins goes into `arrn/gpu/tiling.py`. Kernels are
+compiled by several processes first: compiling takes longer than timing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 How they go about it. A program owns `BLOCK_C` channels of `BLOCK_P` strips, a strip being `ROWS` rows of one
 image, and walks along the columns: each column of a strip, with the row above and the row below it, is loaded
 once and serves the three columns around it from registers. So a sample is read about (ROWS + 2) / ROWS times, mostly
-from the cache, and padding is index clamping: no padded copy, no shared memory. The next two columns are on their way
+from the cache, and padding is index clamping: no padded copy, no shared memory. The next column is on its way
 while one is worked on.
 
 What they fuse. With ``ACTIVATE`` the input is normalised and put through SiLU as it is loaded. With ``MEASURE``
@@ -20,8 +20,6 @@ import triton
 import triton.language as tl
 
 from arrn.gpu.activation_kernels import sigmoid, silu
-import os
-FAR = tl.constexpr(os.environ.get("ARRN_FAR", "0") == "1")
 
 __all__ = ["backward_kernel", "forward_kernel"]
 
@@ -202,17 +200,12 @@ def forward_kernel(
     # column beyond the left border is the first one again, and so beyond the right border.
     first = _load_column(sources, 0, read, ROWS + 2)
     coming = _load_column(sources, tl.minimum(1, width - 1) * channels, read, ROWS + 2)
-    after_next = _load_column(sources, tl.minimum(2, width - 1) * channels, read, ROWS + 2)
     column = _activated(first, a, b, ACTIVATE, PLAIN, ROWS + 2)
     here = _add_taps(zeros, column, taps, 0, ROWS)
     before = _add_taps(here, column, taps, 1, ROWS)
     for j in range(1, width):
         column = _activated(coming, a, b, ACTIVATE, PLAIN, ROWS + 2)
-        if FAR:
-            coming = after_next
-            after_next = _load_column(sources, tl.minimum(j + 2, width - 1) * channels, read, ROWS + 2)
-        else:
-            coming = _load_column(sources, tl.minimum(j + 1, width - 1) * channels, read, ROWS + 2)
+        coming = _load_column(sources, tl.minimum(j + 1, width - 1) * channels, read, ROWS + 2)
         done = _add_taps(before, column, taps, 2, ROWS)
         moments = _store_column(
             targets, (j - 1) * channels, done, written, added, about, moments, BIAS, SILU, MEASURE, WHOLE, ROWS
@@ -345,7 +338,6 @@ def backward_kernel(
     BLOCK_C: tl.constexpr,
     WHOLE: tl.constexpr,
     ACTIVATE: tl.constexpr,
-    BACKWARDS: tl.constexpr,
 ):
     """The gradient by what the taps saw, with ``ACTIVATE`` by what SiLU saw, and the gradient by the weights.
 
@@ -353,9 +345,7 @@ def backward_kernel(
     `out` times the normalised input.
     """
     # From the end: what came before in a training step, the gradient of a norm, went from the start.
-    program, image, top, channel, is_strip, is_channel = _locate(
-        strips, height, channels, ROWS, BLOCK_P, BLOCK_C, BACKWARDS
-    )
+    program, image, top, channel, is_strip, is_channel = _locate(strips, height, channels, ROWS, BLOCK_P, BLOCK_C, True)
     exists = is_strip & is_channel
     taps = _taps(weight, channel, is_channel)
     normal = (1.0, 0.0, 0.0, 1.0)
@@ -385,10 +375,8 @@ def backward_kernel(
     before = _widened(_load_column(arriving, 0, read, ROWS + 2), ROWS + 2)
     here = _widened(_load_column(arriving, second, read, ROWS + 2), ROWS + 2)
     coming = _load_column(arriving, tl.minimum(2, width - 1) * channels, read, ROWS + 2)
-    after_next = _load_column(arriving, tl.minimum(3, width - 1) * channels, read, ROWS + 2)
     x_here = _load_column(sources, 0, written, ROWS)
-    x_next = _load_column(sources, second, written, ROWS)
-    x_after_next = _load_column(sources, tl.minimum(2, width - 1) * channels, written, ROWS)
+    x_coming = _load_column(sources, second, written, ROWS)
     after_first = _weighted_sum(here, several, before, 1.0, ROWS + 2)
     before_first = _weighted_sum(before, 1.0 - several, before, 0.0, ROWS + 2)
     sums = _finish_column(
@@ -407,14 +395,9 @@ def backward_kernel(
     )
     for k in range(1, width - 1):
         after = _widened(coming, ROWS + 2)
-        x_here = x_next
-        if FAR:
-            coming, x_next = after_next, x_after_next
-            after_next = _load_column(arriving, tl.minimum(k + 3, width - 1) * channels, read, ROWS + 2)
-            x_after_next = _load_column(sources, tl.minimum(k + 2, width - 1) * channels, written, ROWS)
-        else:
-            coming = _load_column(arriving, tl.minimum(k + 2, width - 1) * channels, read, ROWS + 2)
-            x_next = _load_column(sources, (k + 1) * channels, written, ROWS)
+        x_here = x_coming
+        coming = _load_column(arriving, tl.minimum(k + 2, width - 1) * channels, read, ROWS + 2)
+        x_coming = _load_column(sources, (k + 1) * channels, written, ROWS)
         sums = _finish_column(
             (after, here, before),
             x_here,
@@ -438,7 +421,7 @@ def backward_kernel(
         left = left + (written[r] & (width > 1),)
     sums = _finish_column(
         (after_last, here, before_last),
-        x_next,
+        x_coming,
         taps,
         borders,
         sums,

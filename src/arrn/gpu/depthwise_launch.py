@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from arrn.gpu.depthwise_kernels import backward_kernel, forward_kernel
-from arrn.gpu.norm_launch import _ORDER, add_up
+from arrn.gpu.norm_launch import finish_gradients
 from arrn.gpu.tiling import Tiling, backward_tiling, forward_tiling
 
 __all__ = ["depthwise_backward", "depthwise_forward"]
@@ -53,7 +53,7 @@ def depthwise_forward(
     Returns:
         The output, and per program the count, mean and squares about it of each channel (with `pivot`).
     """
-    tiling = tiling or forward_tiling(x.shape[1], x.shape[3])
+    tiling = tiling or forward_tiling(x.shape)
     programs, grid, sizes = _divide(x, tiling)
     y = torch.empty_like(x)
     partial = None if pivot is None else x.new_empty((programs, 3, x.shape[3]), dtype=torch.float32)
@@ -91,7 +91,7 @@ def depthwise_backward(
         The gradient by x, or with `normal` by what SiLU saw; the gradient by the weights, shape (channels, 1, 3, 3),
         float32; with `normal` the sums over rows of the first: alone, and times the normalised x, shape (2, channels).
     """
-    tiling = tiling or backward_tiling(x.shape[1], x.shape[3])
+    tiling = tiling or backward_tiling(x.shape)
     programs, grid, sizes = _divide(x, tiling)
     out = torch.empty_like(x)
     partial = x.new_empty((programs, 11, x.shape[3]), dtype=torch.float32)
@@ -109,7 +109,6 @@ def depthwise_backward(
         *sizes,
         **_blocks(x, tiling),
         ACTIVATE=normal is not None,
-        BACKWARDS=_ORDER,
     )
-    sums = add_up(partial)
-    return out, sums[:9].t().reshape(-1, 1, 3, 3), sums[9:]
+    by_weight, sums = finish_gradients(partial)
+    return out, by_weight, sums

@@ -18,6 +18,7 @@ from arrn.gpu.activation_kernels import silu, silu_slope
 
 __all__ = [
     "add_up_kernel",
+    "finish_gradients_kernel",
     "finish_moments_kernel",
     "moments_kernel",
     "norm_silu_backward_kernel",
@@ -184,15 +185,30 @@ def norm_silu_sums_kernel(
     tl.store(place + channels, tl.sum(along, axis=0)[None, :], mask=is_channel)
 
 
-@triton.jit(do_not_specialize=["programs"])
-def add_up_kernel(partial, out, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
-    """out = partial summed over its first axis; `width` numbers per program."""
-    column = tl.program_id(0) * BLOCK_W + tl.arange(0, BLOCK_W)[None, :]
+@triton.jit
+def _added_up(partial, column, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
     total = tl.zeros((BLOCK_P, BLOCK_W), tl.float32)
     for start in range(0, programs, BLOCK_P):
         p = start + tl.arange(0, BLOCK_P)[:, None]
         total += tl.load(partial + p * width + column, mask=(p < programs) & (column < width), other=0.0)
-    tl.store(out + column, tl.sum(total, axis=0)[None, :], mask=column < width)
+    return tl.sum(total, axis=0)[None, :]
+
+
+@triton.jit(do_not_specialize=["programs"])
+def add_up_kernel(partial, out, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
+    """out = partial summed over its first axis; `width` numbers per program."""
+    column = tl.program_id(0) * BLOCK_W + tl.arange(0, BLOCK_W)[None, :]
+    tl.store(out + column, _added_up(partial, column, width, programs, BLOCK_P, BLOCK_W), mask=column < width)
+
+
+@triton.jit(do_not_specialize=["programs"])
+def finish_gradients_kernel(partial, by_weight, sums, channels, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
+    """Rows of 11 sums per channel, added up over programs: nine become a channel's taps, two are kept as rows."""
+    column = tl.program_id(0) * BLOCK_W + tl.arange(0, BLOCK_W)[None, :]
+    total = _added_up(partial, column, 11 * channels, programs, BLOCK_P, BLOCK_W)
+    k, channel = column // channels, column % channels
+    tl.store(by_weight + channel * 9 + k, total, mask=k < 9)
+    tl.store(sums + (k - 9) * channels + channel, total, mask=(k >= 9) & (k < 11))
 
 
 @triton.jit(do_not_specialize=["rows"])

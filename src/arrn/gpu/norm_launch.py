@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from arrn.gpu.norm_kernels import (
     add_up_kernel,
+    finish_gradients_kernel,
     finish_moments_kernel,
     moments_kernel,
     norm_silu_backward_kernel,
@@ -16,11 +15,15 @@ from arrn.gpu.norm_kernels import (
 )
 from arrn.gpu.tiling import Tiling, matrix_tiling, power_of_two, row_programs, sums_tiling
 
-__all__ = ["add_up", "finish_moments", "measure_moments", "norm_silu", "norm_silu_backward", "norm_silu_sums"]
-
-
-# Set by the order of a training step: see norm_kernels. The kernels not named here begin at the start.
-_ORDER = os.environ.get("ARRN_REV", "1") == "1"
+__all__ = [
+    "add_up",
+    "finish_gradients",
+    "finish_moments",
+    "measure_moments",
+    "norm_silu",
+    "norm_silu_backward",
+    "norm_silu_sums",
+]
 
 
 def _divide(
@@ -33,7 +36,7 @@ def _divide(
     rows, channels = x.numel() // x.shape[-1], x.shape[-1]
     grid = ((programs or -(-rows // tiling.rows)) * -(-channels // tiling.channels),)
     blocks = {"BLOCK_M": tiling.rows, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
-    return grid, rows, channels, {**blocks, "BACKWARDS": backwards and _ORDER}
+    return grid, rows, channels, {**blocks, "BACKWARDS": backwards}
 
 
 def _programs(x: torch.Tensor, tiling: Tiling) -> int:
@@ -45,9 +48,26 @@ def add_up(partial: torch.Tensor) -> torch.Tensor:
     """The sum over the first axis, in a fixed order."""
     programs, width = partial.shape[0], partial[0].numel()
     out = torch.empty(partial.shape[1:], dtype=torch.float32, device=partial.device)
-    at_once = min(128, power_of_two(programs))
-    add_up_kernel[(-(-width // 16),)](partial, out, width, programs, BLOCK_P=at_once, BLOCK_W=16, num_warps=4)
+    add_up_kernel[(-(-width // 16),)](partial, out, width, programs, BLOCK_W=16, **_at_once(programs))
     return out
+
+
+def finish_gradients(partial: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Adds up what the depthwise gradients leave, shape (programs, 11, channels).
+
+    Returns:
+        The gradient by the weights, shape (channels, 1, 3, 3), and the two sums that a norm needs, (2, channels).
+    """
+    programs, _, channels = partial.shape
+    by_weight, sums = (partial.new_empty(shape) for shape in ((channels, 1, 3, 3), (2, channels)))
+    grid = (-(-11 * channels // 16),)
+    finish_gradients_kernel[grid](partial, by_weight, sums, channels, programs, BLOCK_W=16, **_at_once(programs))
+    return by_weight, sums
+
+
+def _at_once(programs: int) -> dict[str, int]:
+    """How many programs' numbers a kernel that joins them reads at once, and with how many warps."""
+    return {"BLOCK_P": min(256, power_of_two(programs)), "num_warps": 8 if programs > 128 else 4}
 
 
 def measure_moments(x: torch.Tensor, tiling: Tiling | None = None) -> torch.Tensor:
@@ -89,9 +109,8 @@ def finish_moments(
         programs,
         momentum,
         eps,
-        BLOCK_P=min(128, power_of_two(programs)),
         BLOCK_C=16,
-        num_warps=4,
+        **_at_once(programs),
     )
     return normal
 
