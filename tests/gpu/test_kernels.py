@@ -52,11 +52,11 @@ def test_the_convolution_is_right_for_few_channels(channels: int) -> None:
 
 
 @GPU
-@pytest.mark.parametrize("grid", [(3, 5), (8, 8), (16, 16), (17, 9), (32, 32), (40, 1)])
+@pytest.mark.parametrize("grid", [(3, 5), (8, 8), (17, 9), (40, 1)])
 def test_the_norms_around_it_are_right(grid: tuple[int, int]) -> None:
     from gpu_checks import norm_pairs
 
-    for channels in (16, 70, 896):
+    for channels in (70, 896):
         for name, got, exact in norm_pairs(4, channels, grid, torch.float32, torch.device("cuda")):
             assert relative_error(got.double(), exact) < 2e-5, (name, channels)
         for half in HALVES:

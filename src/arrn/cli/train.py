@@ -47,7 +47,9 @@ def train(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
-    captured: Annotated[bool, typer.Option("--capture", help="On a GPU, replay steps from a CUDA graph.")] = False,
+    captured: Annotated[
+        bool, typer.Option("--capture/--no-capture", help="On a GPU, replay steps from a CUDA graph.")
+    ] = True,
     sync_batch_norm: Annotated[
         bool, typer.Option("--sync-batch-norm", help="With torchrun on GPUs: batch norms over all processes.")
     ] = False,

@@ -20,7 +20,8 @@ class Machine:
         workers: processes that read from disk.
         compiled: whether the network goes through `torch.compile`.
         sync_batch_norm: with several processes, batch norms take their statistics over all of them; only on GPUs.
-        captured: whether a GPU replays each step from a CUDA graph instead of being told its kernels one by one.
+        captured: whether a GPU replays each step from a CUDA graph instead of being told its kernels one by one;
+            without effect on other devices and with several processes.
         deterministic: the same bits each time on a GPU too.
         checkpoint_every: epochs between checkpoints; None is as the time goes (`arrn.training.cadence`).
         tensorboard: also log for TensorBoard.
@@ -33,7 +34,7 @@ class Machine:
     deterministic: bool = False
     checkpoint_every: float | None = None
     tensorboard: bool = False
-    captured: bool = False
+    captured: bool = True
     sync_batch_norm: bool = False
 
     def __post_init__(self) -> None:
