@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import arrn.nn.fast_block
-from arrn.gpu import channels_last, fast_path, reference_depthwise
+from arrn.gpu import channels_last, fast_path, is_fast, reference_depthwise, reference_path
 from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
 from arrn.gpu.fused import norm_silu_depthwise, norm_silu_rows
 from arrn.gpu.norm_launch import finish_moments, measure_moments
@@ -123,6 +123,22 @@ def block_pairs(
         yield "folded", fold_batch_norms(block)(quiet), exact(exact_x).detach()
 
 
+def dropout_pairs(device: torch.device) -> Iterator[Pair]:
+    """A block that drops channels: fused, and layer by layer with the same draws; in float32."""
+    block = InvertedBlock(6, expansion=2, depth=2, dropout=0.3).to(device).train()
+    x = torch.randn(4, 6, 5, 4, device=device).contiguous(memory_format=torch.channels_last).requires_grad_()
+    gradient = torch.randn(4, 6, 5, 4, device=device)
+    answers = []
+    for path in (fast_path, reference_path):
+        torch.manual_seed(3)
+        with path():
+            assert can_fuse(block, x) == (path is fast_path)
+            y = block(x)
+            answers.append([y.detach(), *torch.autograd.grad(y, [x, *block.parameters()], gradient)])
+    for name, got, expected in zip(("output", "by x", *dict(block.named_parameters())), *answers, strict=True):
+        yield name, got, expected.double()
+
+
 def main() -> None:
     """Prints the error of each pair in float32, for ten sizes, as JSON."""
     cpu = torch.device("cpu")
@@ -135,7 +151,9 @@ def main() -> None:
         if grid[0] * grid[1] > 8:
             for name, got, exact in norm_pairs(2, channels, grid, torch.float32, cpu):
                 errors[f"{grid}: {name}, normalised"] = relative_error(got.double(), exact)
-    arrn.nn.fast_block.kernels_serve = lambda x: True  # the interpreter takes what is on a CPU
+    arrn.nn.fast_block.kernels_serve = lambda x: is_fast()  # the interpreter takes what is on a CPU
+    for name, got, exact in dropout_pairs(cpu):
+        errors[f"a block that drops channels: {name}"] = relative_error(got.double(), exact)
     for depth, grid in [(1, (5, 4)), (2, (8, 8))]:
         for name, got, exact in block_pairs(6, depth, grid, torch.float32, cpu):
             errors[f"a block of depth {depth}: {name}"] = relative_error(got.double(), exact)

@@ -56,7 +56,7 @@ def sums_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
     x, gradient, _, normal = inputs(shape)
     return {
         "moments": (lambda: measure_moments(x, tiling), 1),
-        "sums": (lambda: norm_silu_sums(gradient, x, normal, tiling), 2),
+        "sums": (lambda: norm_silu_sums(gradient, x, normal, tiling=tiling), 2),
     }
 
 
@@ -66,9 +66,9 @@ def map_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
 
     x, gradient, _, normal = inputs(shape)
     return {
-        "norm": (lambda: norm_silu(x, normal, tiling), 2),
-        "norm backward": (lambda: norm_silu_backward(gradient, x, normal, normal[:2], True, tiling), 3),
-        "norm, no silu": (lambda: norm_silu_backward(gradient, x, normal, normal[:2], False, tiling), 3),
+        "norm": (lambda: norm_silu(x, normal, tiling=tiling), 2),
+        "norm backward": (lambda: norm_silu_backward(gradient, x, normal, normal[:2], True, tiling=tiling), 3),
+        "norm, no silu": (lambda: norm_silu_backward(gradient, x, normal, normal[:2], False, tiling=tiling), 3),
     }
 
 

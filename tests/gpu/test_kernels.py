@@ -79,6 +79,14 @@ def test_a_block_is_what_its_layers_are(depth: int) -> None:
 
 
 @GPU
+def test_a_block_drops_the_channels_that_its_layers_would() -> None:
+    from gpu_checks import dropout_pairs
+
+    for name, got, exact in dropout_pairs(torch.device("cuda")):
+        assert relative_error(got.double(), exact) < 1e-4, name
+
+
+@GPU
 def test_nothing_is_left_unwritten_or_written_beyond() -> None:
     from arrn.gpu.depthwise_launch import depthwise_forward
 

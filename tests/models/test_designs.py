@@ -95,3 +95,22 @@ def test_bad_options_are_refused() -> None:
         arrn.create_model("arrn_small", num_classes=-1)
     with pytest.raises(arrn.ArrnError, match="unknown block 'zeropreserving'; did you mean 'zero_preserving'"):
         arrn.create_model("arrn_small", block="zeropreserving")
+    with pytest.raises(arrn.ArrnError, match=r"a block's dropout must be in \[0, 1\), got 1"):
+        arrn.create_model("arrn_small", block_dropout=1)
+
+
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+def test_blocks_that_drop_channels_do_so_in_training_alone(block: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = arrn.create_model("arrn_small", block=block, block_dropout=0.3, dropout=0.0)
+    x = signals("arrn_small", 4)
+    awaken_norms(model, x)
+    first, second = (model.train()(x) for _ in range(2))
+    assert (first - second).abs().max() > 1e-2
+    arrn.save(model, tmp_path)
+    again = arrn.load(tmp_path)
+    with torch.no_grad():
+        assert torch.equal(again.eval()(x), model.eval()(x))
+        low = resample(x, 16)
+        torch.testing.assert_close(model(low), model(low, adapt=False), rtol=1e-3, atol=1e-3)
+    assert [m.p for m in again.modules() if isinstance(m, nn.Dropout2d)] == [0.3] * 4

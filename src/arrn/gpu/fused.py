@@ -19,17 +19,23 @@ __all__ = ["norm_silu_depthwise", "norm_silu_rows"]
 class _NormSilu(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, normal: torch.Tensor
+        ctx: Any,
+        x: torch.Tensor,
+        gamma: torch.Tensor,
+        beta: torch.Tensor,
+        normal: torch.Tensor,
+        mask: torch.Tensor | None,
     ) -> torch.Tensor:
-        ctx.save_for_backward(x, normal)
-        return norm_silu(x, normal)
+        ctx.save_for_backward(x, normal, mask)
+        return norm_silu(x, normal, mask)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, normal = ctx.saved_tensors
+        x, normal, mask = ctx.saved_tensors
         gradient = gradient.contiguous()
-        sums = norm_silu_sums(gradient, x, normal)
-        return norm_silu_backward(gradient, x, normal, sums, through_silu=True), sums[1], sums[0], None
+        sums = norm_silu_sums(gradient, x, normal, mask)
+        by_x = norm_silu_backward(gradient, x, normal, sums, through_silu=True, mask=mask)
+        return by_x, sums[1], sums[0], None, None
 
 
 class _NormSiluDepthwise(torch.autograd.Function):
@@ -59,9 +65,15 @@ class _NormSiluDepthwise(torch.autograd.Function):
         return by_x, sums[1], sums[0], None, by_weight.to(weight.dtype), None
 
 
-def norm_silu_rows(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
-    """silu(batch_norm(x)), with gradients by x, gamma and beta."""
-    y: torch.Tensor = _NormSilu.apply(x, gamma, beta, normal)
+def norm_silu_rows(
+    x: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    normal: torch.Tensor,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """silu(batch_norm(x)), with gradients by x, gamma and beta; times `mask`, shape (batch, channels), if any."""
+    y: torch.Tensor = _NormSilu.apply(x, gamma, beta, normal, mask)
     return y
 
 

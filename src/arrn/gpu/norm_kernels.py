@@ -46,6 +46,12 @@ def _rows_from(start, rows, BLOCK_M: tl.constexpr, BACKWARDS: tl.constexpr):
     return row.to(tl.int64), number < rows
 
 
+@triton.jit
+def _factors(mask, row, rows_each, channel, channels, exists):
+    """What the channels of each row's sample are multiplied by; a sample has `rows_each` rows."""
+    return tl.load(mask + row // rows_each * channels + channel, mask=exists, other=0.0).to(tl.float32)
+
+
 @triton.jit(do_not_specialize=["rows", "programs"])
 def moments_kernel(
     x, partial, rows, channels, programs, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr, BACKWARDS: tl.constexpr
@@ -132,11 +138,21 @@ def finish_moments_kernel(
     tl.store(running_var + channel, old + momentum * (unbiased - old), mask=is_channel)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "rows_each"])
 def norm_silu_kernel(
-    x, normal, y, rows, channels, BLOCK_M: tl.constexpr, BLOCK_C: tl.constexpr, BACKWARDS: tl.constexpr
+    x,
+    normal,
+    mask,
+    y,
+    rows,
+    rows_each,
+    channels,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BACKWARDS: tl.constexpr,
+    MASKED: tl.constexpr,
 ):
-    """y = silu(x scale + shift)."""
+    """y = silu(x scale + shift), with ``MASKED`` times a factor for each channel of each sample of `rows_each` rows."""
     program, channel, is_channel = _place(channels, BLOCK_C)
     row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
     exists = is_row & is_channel
@@ -144,21 +160,27 @@ def norm_silu_kernel(
     shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
     place = row * channels + channel
     h = tl.load(x + place, mask=exists, other=0.0).to(tl.float32) * scale + shift
-    tl.store(y + place, silu(h).to(y.dtype.element_ty), mask=exists)
+    a = silu(h)
+    if MASKED:
+        a *= _factors(mask, row, rows_each, channel, channels, exists)
+    tl.store(y + place, a.to(y.dtype.element_ty), mask=exists)
 
 
-@triton.jit(do_not_specialize=["rows", "programs"])
+@triton.jit(do_not_specialize=["rows", "rows_each", "programs"])
 def norm_silu_sums_kernel(
     gradient,
     x,
     normal,
+    mask,
     partial,
     rows,
+    rows_each,
     channels,
     programs,
     BLOCK_M: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BACKWARDS: tl.constexpr,
+    MASKED: tl.constexpr,
 ):
     """Per program and channel: the gradient by what SiLU saw, summed, and summed times the normalised x."""
     program, channel, is_channel = _place(channels, BLOCK_C)
@@ -170,12 +192,16 @@ def norm_silu_sums_kernel(
     along = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
     coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
-    next_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)
+    coming_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)
     for start in range(program * BLOCK_M, rows, programs * BLOCK_M):
-        v, g = coming.to(tl.float32), next_gradient.to(tl.float32)
+        v, g = coming.to(tl.float32), coming_gradient.to(tl.float32)
+        if MASKED:
+            g *= tl.load(mask + row // rows_each * channels + channel, mask=is_row & is_channel, other=0.0).to(
+                tl.float32
+            )
         row, is_row = _rows_from(start + programs * BLOCK_M, rows, BLOCK_M, BACKWARDS)
         coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
-        next_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)
+        coming_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)
         d = g * silu_slope(v * scale + shift)
         total += d
         along += d * (v - mean)
@@ -211,19 +237,22 @@ def finish_gradients_kernel(partial, by_weight, sums, channels, programs, BLOCK_
     tl.store(sums + (k - 9) * channels + channel, total, mask=(k >= 9) & (k < 11))
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows", "rows_each"])
 def norm_silu_backward_kernel(
     gradient,
     x,
     normal,
+    mask,
     sums,
     out,
     rows,
+    rows_each,
     channels,
     BLOCK_M: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BACKWARDS: tl.constexpr,
     THROUGH_SILU: tl.constexpr,
+    MASKED: tl.constexpr,
 ):
     """The gradient by x, from that by the output (``THROUGH_SILU``) or by what SiLU saw."""
     program, channel, is_channel = _place(channels, BLOCK_C)
@@ -238,6 +267,8 @@ def norm_silu_backward_kernel(
     place = row * channels + channel
     v = tl.load(x + place, mask=exists, other=0.0).to(tl.float32)
     d = tl.load(gradient + place, mask=exists, other=0.0).to(tl.float32)
+    if MASKED:
+        d *= _factors(mask, row, rows_each, channel, channels, exists)
     if THROUGH_SILU:
         d = d * silu_slope(v * scale + shift)
     answer = scale * (d - level - (v - mean) * inverse_std * slope)

@@ -115,23 +115,40 @@ def finish_moments(
     return normal
 
 
-def norm_silu(x: torch.Tensor, normal: torch.Tensor, tiling: Tiling | None = None) -> torch.Tensor:
-    """silu(x scale + shift)."""
+def _masking(x: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, int, dict[str, bool]]:
+    """What a kernel is told of the factors of each sample's channels, shape (batch, channels), if there are any."""
+    if mask is None:
+        return x, 1, {"MASKED": False}
+    return mask.contiguous(), x.numel() // mask.numel(), {"MASKED": True}
+
+
+def norm_silu(
+    x: torch.Tensor, normal: torch.Tensor, mask: torch.Tensor | None = None, tiling: Tiling | None = None
+) -> torch.Tensor:
+    """silu(x scale + shift), times `mask`."""
     grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]), backwards=True)
     y = torch.empty_like(x)
-    norm_silu_kernel[grid](x, normal, y, rows, channels, **blocks)
+    factors, rows_each, masking = _masking(x, mask)
+    norm_silu_kernel[grid](x, normal, factors, y, rows, rows_each, channels, **blocks, **masking)
     return y
 
 
 def norm_silu_sums(
-    gradient: torch.Tensor, x: torch.Tensor, normal: torch.Tensor, tiling: Tiling | None = None
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    normal: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    tiling: Tiling | None = None,
 ) -> torch.Tensor:
     """Sums over rows of the gradient by what SiLU saw: alone, and times the normalised x; shape (2, channels)."""
     tiling = tiling or sums_tiling(x.shape[-1])
     programs = _programs(x, tiling)
     grid, rows, channels, blocks = _divide(x, tiling, programs, backwards=True)
     partial = x.new_empty((programs, 2, channels), dtype=torch.float32)
-    norm_silu_sums_kernel[grid](gradient, x, normal, partial, rows, channels, programs, **blocks)
+    factors, rows_each, masking = _masking(x, mask)
+    norm_silu_sums_kernel[grid](
+        gradient, x, normal, factors, partial, rows, rows_each, channels, programs, **blocks, **masking
+    )
     return add_up(partial)
 
 
@@ -141,10 +158,25 @@ def norm_silu_backward(
     normal: torch.Tensor,
     sums: torch.Tensor,
     through_silu: bool,
+    mask: torch.Tensor | None = None,
     tiling: Tiling | None = None,
 ) -> torch.Tensor:
     """The gradient by x, from that by the output or, without `through_silu`, by what SiLU saw."""
     grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]))
     out = torch.empty_like(x)
-    norm_silu_backward_kernel[grid](gradient, x, normal, sums, out, rows, channels, **blocks, THROUGH_SILU=through_silu)
+    factors, rows_each, masking = _masking(x, mask)
+    norm_silu_backward_kernel[grid](
+        gradient,
+        x,
+        normal,
+        factors,
+        sums,
+        out,
+        rows,
+        rows_each,
+        channels,
+        **blocks,
+        THROUGH_SILU=through_silu,
+        **masking,
+    )
     return out

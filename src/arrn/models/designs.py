@@ -136,6 +136,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         policy: Policy = design.policy,
         block: str = "inverted",
         below: Sequence[Size] = (),
+        block_dropout: float = 0.0,
     ) -> ARRN:
         return build_arrn(
             design.sizes,
@@ -151,6 +152,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
             policy=policy,
             block=block,
             below=below,
+            block_dropout=block_dropout,
         )
 
     build.__doc__ = f"""An ARRN for {design.purpose}: {" -> ".join(map(str, design.sizes))}.
@@ -164,5 +166,6 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
         block: ``"inverted"`` (the paper's) or ``"zero_preserving"`` (with low-band context).
         below: sizes under the base's that Laplacian dropout also drops to.
+        block_dropout: the share of hidden channels that every block loses in training.
     """
     return build

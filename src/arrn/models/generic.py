@@ -40,6 +40,7 @@ def build_arrn(
     block: str = "inverted",
     head_dropout: float = 0.2,
     below: Sequence[Size] = (),
+    block_dropout: float = 0.0,
 ) -> ARRN:
     """An ARRN with one residual from each size to the next and a base on the last.
 
@@ -59,6 +60,7 @@ def build_arrn(
             (with low-band context); the base's is always ``"inverted"``.
         head_dropout: dropout before the classifier.
         below: sizes under the base's, highest first, that Laplacian dropout also drops to.
+        block_dropout: the share of hidden channels that every block, the base's too, loses in training.
 
     >>> build_arrn(sizes=(64, 20), features=(4, 8), ndim=1, in_channels=1).sizes
     (64, 20)
@@ -74,7 +76,7 @@ def build_arrn(
     smoothing = as_kernel(kernel)
     residuals = [
         LaplacianResidual(
-            _BLOCKS[block](widths[n], expansions[n], depths[n], ndim),
+            _BLOCKS[block](widths[n], expansions[n], depths[n], ndim, block_dropout),
             widths[n],
             widths[n + 1],
             ladder[n],
@@ -86,7 +88,7 @@ def build_arrn(
     return ARRN(
         stem=Projection(in_channels, widths[0]),
         residuals=residuals,
-        base=ResidualBase(InvertedBlock(widths[-1], expansions[-1], depths[-1], ndim)),
+        base=ResidualBase(InvertedBlock(widths[-1], expansions[-1], depths[-1], ndim, block_dropout)),
         head=Head(widths[-1], num_classes, head_dropout),
         dropout=LaplacianDropout(dropout, draw),
         policy=policy,

@@ -8,20 +8,22 @@ import torch
 from torch import nn
 
 from arrn.errors import ArrnError
-from arrn.nn.convolution import BATCH_NORMS, CONVOLUTIONS, REPLICATE_CONVOLUTIONS
+from arrn.nn.convolution import BATCH_NORMS, CHANNEL_DROPOUTS, CONVOLUTIONS, REPLICATE_CONVOLUTIONS
 from arrn.nn.fast_block import can_fuse, fused_forward
 from arrn.nn.normalization import BatchRMSNorm
 
 __all__ = ["InvertedBlock", "ZeroPreservingBlock"]
 
 
-def _check_shape(features: int, expansion: float, depth: int, ndim: int) -> int:
+def _check_shape(features: int, expansion: float, depth: int, ndim: int, dropout: float) -> int:
     if features < 1:
         raise ArrnError(f"a block needs at least 1 feature, got {features}")
     if not expansion > 0:
         raise ArrnError(f"expansion must be above 0, got {expansion}")
     if depth < 1:
         raise ArrnError(f"depth counts depthwise convolutions and must be at least 1, got {depth}")
+    if not 0 <= dropout < 1:
+        raise ArrnError(f"a block's dropout must be in [0, 1), got {dropout}")
     if ndim not in CONVOLUTIONS:
         raise ArrnError(f"signals have 1, 2 or 3 axes, got ndim={ndim}")
     return max(1, round(features * expansion))
@@ -40,6 +42,8 @@ class InvertedBlock(nn.Sequential):
         expansion: hidden channels per feature.
         depth: the number of depthwise convolutions.
         ndim: axes of space, 1 to 3.
+        dropout: in training, the share of hidden channels that are zeroed after each depthwise convolution, drawn for
+            each sample; whole channels, so the answer to a zero input stays constant over space.
 
     Shape: (batch, features, *space), unchanged.
 
@@ -47,8 +51,10 @@ class InvertedBlock(nn.Sequential):
     torch.Size([1, 8, 5, 7])
     """
 
-    def __init__(self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2) -> None:
-        hidden = _check_shape(features, expansion, depth, ndim)
+    def __init__(
+        self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2, dropout: float = 0.0
+    ) -> None:
+        hidden = _check_shape(features, expansion, depth, ndim, dropout)
         convolution, depthwise, norm = CONVOLUTIONS[ndim], REPLICATE_CONVOLUTIONS[ndim], BATCH_NORMS[ndim]
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         layers["expand"] = convolution(features, hidden, 1, bias=False)
@@ -58,6 +64,8 @@ class InvertedBlock(nn.Sequential):
             layers[f"depthwise{n}"] = depthwise(hidden, hidden, 3, padding=1, groups=hidden, bias=False)
             layers[f"depthwise{n}_norm"] = norm(hidden)
             layers[f"depthwise{n}_act"] = nn.SiLU()
+            if dropout:
+                layers[f"depthwise{n}_dropout"] = CHANNEL_DROPOUTS[ndim](dropout)
             if n < depth:
                 layers[f"pointwise{n}"] = convolution(hidden, hidden, 1, bias=False)
                 layers[f"pointwise{n}_norm"] = norm(hidden)
@@ -78,6 +86,7 @@ class ZeroPreservingBlock(nn.Module):
     No biases, activations that fix 0, norms that only scale (`BatchRMSNorm`), zero padding. The
     hidden channels are multiplied by ``2 sigmoid(W context + c)``, where the context is the low band
     on the block's own grid: a factor, so zero stays zero and skipping stays exact. Beyond the paper.
+    Arguments are those of `InvertedBlock`.
 
     Shape: (batch, features, *space) and the context of the same shape -> (batch, features, *space).
     """
@@ -85,9 +94,11 @@ class ZeroPreservingBlock(nn.Module):
     preserves_zero = True
     takes_context = True
 
-    def __init__(self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2) -> None:
+    def __init__(
+        self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2, dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        hidden = _check_shape(features, expansion, depth, ndim)
+        hidden = _check_shape(features, expansion, depth, ndim, dropout)
         convolution = CONVOLUTIONS[ndim]
         self.expand = nn.Sequential(convolution(features, hidden, 1, bias=False), BatchRMSNorm(hidden), nn.SiLU())
         self.context = convolution(features, hidden, 1)
@@ -98,6 +109,7 @@ class ZeroPreservingBlock(nn.Module):
                 convolution(hidden, hidden, 3, padding=1, groups=hidden, bias=False),
                 BatchRMSNorm(hidden),
                 nn.SiLU(),
+                *([CHANNEL_DROPOUTS[ndim](dropout)] if dropout else []),
             ]
             if n < depth:
                 layers += [convolution(hidden, hidden, 1, bias=False), BatchRMSNorm(hidden), nn.SiLU()]

@@ -12,6 +12,7 @@ from arrn.gpu import kernels_serve, replicate_depthwise
 
 __all__ = [
     "BATCH_NORMS",
+    "CHANNEL_DROPOUTS",
     "CONVOLUTIONS",
     "FUNCTIONAL_CONVOLUTIONS",
     "REPLICATE_CONVOLUTIONS",
@@ -88,4 +89,5 @@ class ReplicateConv3d(_ReplicatePadding, nn.Conv3d):
 FUNCTIONAL_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 REPLICATE_CONVOLUTIONS = {1: ReplicateConv1d, 2: ReplicateConv2d, 3: ReplicateConv3d}
+CHANNEL_DROPOUTS = {1: nn.Dropout1d, 2: nn.Dropout2d, 3: nn.Dropout3d}
 BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}

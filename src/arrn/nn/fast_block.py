@@ -25,12 +25,13 @@ __all__ = ["can_fuse", "fused_forward"]
 
 
 class _Stage(NamedTuple):
-    """A pointwise convolution, a norm, SiLU, a depthwise convolution, a norm, SiLU."""
+    """A pointwise convolution, a norm, SiLU, a depthwise convolution, a norm, SiLU, perhaps dropout of channels."""
 
     pointwise: nn.Module
     norm: nn.Module
     depthwise: nn.Module
     depthwise_norm: nn.Module
+    dropout: nn.Module | None
 
 
 def _stages(block: InvertedBlock) -> Iterator[_Stage]:
@@ -38,8 +39,13 @@ def _stages(block: InvertedBlock) -> Iterator[_Stage]:
     pointwise = "expand"
     n = 1
     while f"depthwise{n}" in layers:
-        names = (pointwise, f"{pointwise}_norm", f"depthwise{n}", f"depthwise{n}_norm")
-        yield _Stage(*(block.get_submodule(name) for name in names))
+        yield _Stage(
+            block.get_submodule(pointwise),
+            block.get_submodule(f"{pointwise}_norm"),
+            block.get_submodule(f"depthwise{n}"),
+            block.get_submodule(f"depthwise{n}_norm"),
+            layers.get(f"depthwise{n}_dropout"),
+        )
         pointwise, n = f"pointwise{n}", n + 1
 
 
@@ -62,6 +68,8 @@ def _is_known(layer: nn.Module, training: bool) -> bool:
         return layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1
     if type(layer) is ReplicateConv2d:
         return layer.fits_kernel
+    if type(layer) is nn.Dropout2d:
+        return layer.training == training
     # A norm that was folded away leaves an identity, and only evaluation may find one.
     return type(layer) is nn.SiLU or (type(layer) is nn.Identity and not training)
 
@@ -95,7 +103,11 @@ def _train_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
     normal = _next_normal(norm, measure_moments(y.detach()))
     pivot = after.get_buffer("running_mean")
     z, partial = norm_silu_depthwise(y, norm.weight, norm.bias, normal, depthwise.weight, pivot)
-    return norm_silu_rows(z, after.weight, after.bias, _next_normal(after, partial))
+    mask = None
+    if stage.dropout is not None:
+        # Drawn as the layer itself would draw it.
+        mask = stage.dropout(z.new_ones(z.shape[0], z.shape[-1], 1, 1)).flatten(1)
+    return norm_silu_rows(z, after.weight, after.bias, _next_normal(after, partial), mask)
 
 
 def _next_normal(norm: nn.BatchNorm2d, partial: torch.Tensor) -> torch.Tensor:
