@@ -11,6 +11,7 @@ from arrn.gpu import fast_path, reference_path
 from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, awaken_norms, check_zero_constant
 from arrn.nn.fast_level import can_fuse_level
 from arrn.nn.resampling import Resampling
+from arrn.nn.residual import Rejection
 from arrn.signal.operators import apply_axes, apply_composed, axis_order, is_channels_last
 from strategies import KERNELS, grids, relative_error
 
@@ -45,13 +46,13 @@ def composed_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("composed_here")
 @pytest.mark.parametrize("kernel", ["perfect", "fair", "poor"])
 @pytest.mark.parametrize(("out_features", "block_features"), [(4, 4), (5, 4), (5, 5)])
-@pytest.mark.parametrize("survivors", [None, 3, 1])
+@pytest.mark.parametrize(("survivors", "rejection"), [(None, "mean"), (3, "mean"), (1, "mean"), (2, "response")])
 def test_a_level_in_few_products_is_the_level(
-    kernel: str, out_features: int, block_features: int, survivors: int | None
+    kernel: str, out_features: int, block_features: int, survivors: int | None, rejection: Rejection
 ) -> None:
     torch.manual_seed(0)
     block = nn.Conv2d(4, block_features, 3, padding=1, padding_mode="replicate")
-    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel).double()
+    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel, rejection=rejection).double()
     x, gradient = torch.randn(3, 4, 9, 6).double(), torch.randn(3, out_features, 5, 4).double()
     answers = []
     for path in (reference_path, fast_path):

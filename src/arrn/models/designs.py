@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from arrn.models.generic import build_arrn
 from arrn.nn.arrn import ARRN, Policy
 from arrn.nn.dropout import Draw
+from arrn.nn.residual import Rejection
 from arrn.signal.grid import Size
 from arrn.signal.kernels import KernelLike
 
@@ -137,6 +138,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         block: str = "inverted",
         below: Sequence[Size] = (),
         block_dropout: float = 0.0,
+        rejection: Rejection = "mean",
     ) -> ARRN:
         return build_arrn(
             design.sizes,
@@ -153,6 +155,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
             block=block,
             below=below,
             block_dropout=block_dropout,
+            rejection=rejection,
         )
 
     build.__doc__ = f"""An ARRN for {design.purpose}: {" -> ".join(map(str, design.sizes))}.
@@ -167,5 +170,6 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         block: ``"inverted"`` (the paper's) or ``"zero_preserving"`` (with low-band context).
         below: sizes under the base's that Laplacian dropout also drops to.
         block_dropout: the share of hidden channels that every block loses in training.
+        rejection: the constant that levels reject: ``"mean"`` (the paper's) or ``"response"`` (`LaplacianResidual`).
     """
     return build

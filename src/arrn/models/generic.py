@@ -13,7 +13,7 @@ from arrn.nn.blocks import InvertedBlock, ZeroPreservingBlock
 from arrn.nn.dropout import Draw, LaplacianDropout
 from arrn.nn.head import Head, ResidualBase
 from arrn.nn.projection import Projection
-from arrn.nn.residual import LaplacianResidual
+from arrn.nn.residual import LaplacianResidual, Rejection
 from arrn.signal.grid import Size, as_ladder
 from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
@@ -41,6 +41,7 @@ def build_arrn(
     head_dropout: float = 0.2,
     below: Sequence[Size] = (),
     block_dropout: float = 0.0,
+    rejection: Rejection = "mean",
 ) -> ARRN:
     """An ARRN with one residual from each size to the next and a base on the last.
 
@@ -61,6 +62,7 @@ def build_arrn(
         head_dropout: dropout before the classifier.
         below: sizes under the base's, highest first, that Laplacian dropout also drops to.
         block_dropout: the share of hidden channels that every block, the base's too, loses in training.
+        rejection: the constant that levels reject: ``"mean"`` (the paper's) or ``"response"`` (`LaplacianResidual`).
 
     >>> build_arrn(sizes=(64, 20), features=(4, 8), ndim=1, in_channels=1).sizes
     (64, 20)
@@ -82,6 +84,7 @@ def build_arrn(
             ladder[n],
             ladder[n + 1],
             smoothing,
+            rejection=rejection,
         )
         for n in range(len(ladder) - 1)
     ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, unknown_name
 from arrn.nn.constancy import block_grid, check_zero_constant, output_shape, preserves_zero, takes_context
 from arrn.nn.fast_level import can_fuse_level, fused_level
 from arrn.nn.projection import Projection
@@ -16,7 +17,9 @@ from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
 from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 
-__all__ = ["LaplacianResidual", "reject_constant"]
+__all__ = ["LaplacianResidual", "Rejection", "reject_constant"]
+
+Rejection: TypeAlias = Literal["mean", "response"]
 
 
 def reject_constant(y: torch.Tensor) -> torch.Tensor:
@@ -47,6 +50,9 @@ class LaplacianResidual(nn.Module):
         size, next_size: the grids N and M, numbers or one number per axis.
         kernel: the smoothing kernel or its name.
         psi: reject the constant after the block; by default unless the block preserves zero.
+        rejection: which constant that is: ``"mean"``, the mean over space of each sample and channel (the paper's), or
+            ``"response"``, what the block answers to zero, which is all that exactness needs and leaves the means
+            of everything else in place (beyond the paper). In training, batch norms see one zero signal more for it.
         check: run `check_zero_constant`, which refuses blocks that could not be skipped exactly.
 
     Shape: (batch, in_features, *size) -> (batch, out_features, *next_size).
@@ -67,9 +73,12 @@ class LaplacianResidual(nn.Module):
         kernel: KernelLike = "perfect",
         *,
         psi: bool | None = None,
+        rejection: Rejection = "mean",
         check: bool = True,
     ) -> None:
         super().__init__()
+        if rejection not in get_args(Rejection):
+            raise unknown_name("rejection", rejection, get_args(Rejection))
         ndim = len(block_grid(block, size if isinstance(size, Sequence) else next_size))
         self.size, self.next_size = as_grid(size, ndim), as_grid(next_size, ndim)
         check_descent(self.size, self.next_size)
@@ -81,6 +90,7 @@ class LaplacianResidual(nn.Module):
             )
         self.in_features, self.out_features = in_features, out_features
         self.psi = not preserves_zero(block) if psi is None else psi
+        self.rejection = rejection
         self.takes_context = takes_context(block)
         if check:
             if not self.psi and not preserves_zero(block):
@@ -140,6 +150,26 @@ class LaplacianResidual(nn.Module):
         """What the level makes of a signal without details: A D r. The block does not run."""
         return self.forward(r, 0)
 
+    @property
+    def rejects_mean(self) -> bool:
+        """Whether psi is still to be applied to what `run_block` gives."""
+        return self.psi and self.rejection == "mean"
+
+    def run_block(self, diff: torch.Tensor) -> torch.Tensor:
+        """b(diff), less b(0) where that is what psi rejects."""
+        if not self.psi or self.rejection == "mean":
+            answer: torch.Tensor = self.block(diff)
+            return answer
+        if self.training:
+            # With the others, so that batch norms treat it as they treat them.
+            answers: torch.Tensor = self.block(torch.cat([diff, torch.zeros_like(diff[:1])]))
+            return answers[:-1] - answers[-1:]
+        # Constant over space, so one sample of space tells it, if the block takes as little.
+        grid = self.size if self.strided else (1,) * len(self.size)
+        response: torch.Tensor = self.block(diff.new_zeros(1, self.in_features, *grid))
+        less: torch.Tensor = self.block(diff) - response
+        return less
+
     def _contribution(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
         """psi b(diff), smoothed to the next grid."""
         if self.takes_context:
@@ -147,11 +177,11 @@ class LaplacianResidual(nn.Module):
             diff = _gated(r - smooth, gate)
             y: torch.Tensor = self.block(diff, smooth)
         else:
-            y = self.block(_gated(self.up.taken_from(r, low), gate))
+            y = self.run_block(_gated(self.up.taken_from(r, low), gate))
         if self.strided:
-            return reject_constant(y) if self.psi else y
+            return reject_constant(y) if self.rejects_mean else y
         smoothed: torch.Tensor = self.down(y)
-        if not self.psi:
+        if not self.rejects_mean:
             return smoothed
         # psi and D commute, since constants pass D. An exact kernel also keeps the mean, which can
         # then be taken after D, on fewer samples.
@@ -171,7 +201,9 @@ class LaplacianResidual(nn.Module):
         return (
             f"{format_grid(self.size)} -> {format_grid(self.next_size)}, "
             f"{self.in_features} -> {self.out_features} features, "
-            f"{self.kernel.name}/{self.kernel.boundary}, {form}" + ("" if self.psi else ", no psi")
+            f"{self.kernel.name}/{self.kernel.boundary}, {form}"
+            + ("" if self.psi else ", no psi")
+            + (", rejects b(0)" if self.psi and self.rejection == "response" else "")
         )
 
 
