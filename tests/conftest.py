@@ -1,8 +1,11 @@
 """Settings for every test: quiet threads, a fixed hypothesis profile, the devices at hand."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# A shell ignores Ctrl-C for what it starts in the background, and all that this starts inherits it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from pathlib import Path
 
