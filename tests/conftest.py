@@ -4,14 +4,15 @@ import os
 import signal
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# A shell ignores Ctrl-C for what it starts in the background, and all that this starts inherits it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+# A shell ignores Ctrl-C for what it starts in the background, and all that this starts inherits it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if torch.cuda.is_available():
     torch.backends.cudnn.allow_tf32 = False  # what the tests call float32 is float32
