@@ -1,9 +1,10 @@
 """Times the kernels over tilings, on a GPU: `python tools/tune_kernels.py [--json FILE]`.
 
 For each shape of a training step of `arrn_cifar10` (and 256 channels at 32x32, batch 128, the target's own) and each
-kernel, prints the best tilings beside the traffic floor: bytes that must move over the bandwidth of a large copy.
-Times are from CUDA graphs: the kernels, not their launching. What wins goes into `arrn/gpu/tiling.py`. Kernels are
-compiled by several processes first: compiling takes longer than timing.
+kernel, prints the best tilings, their numbers in the order of `StripTiling` and `RowTiling`, beside the traffic floor:
+bytes that must move over the bandwidth of a large copy. Times are from CUDA graphs: the kernels, not their launching.
+What wins goes into `arrn/gpu/tiling.py`. Kernels are compiled by several processes first: compiling takes longer than
+timing.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ import argparse
 import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from arrn.gpu.tiling import Tiling
+from arrn.gpu.tiling import RowTiling, StripTiling
 
 SHAPES = [(128, 32, 32, 256), (51, 32, 32, 256), (82, 16, 16, 896), (128, 8, 8, 976)]
 Calls = dict[str, tuple[Callable[[], object], int]]
 """Kernels by name: a call, and how often it must move a tensor of the given shape."""
 
 
-def forward_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+def forward_calls(shape: tuple[int, ...], tiling: StripTiling) -> Calls:
     """The depthwise convolution on fresh random inputs, alone and with all that is fused to it."""
     from arrn.gpu.depthwise_launch import depthwise_forward
 
@@ -38,7 +40,7 @@ def forward_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
     }
 
 
-def backward_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+def backward_calls(shape: tuple[int, ...], tiling: StripTiling) -> Calls:
     """Its gradients."""
     from arrn.gpu.depthwise_launch import depthwise_backward
 
@@ -49,7 +51,7 @@ def backward_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
     }
 
 
-def sums_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+def sums_calls(shape: tuple[int, ...], tiling: RowTiling) -> Calls:
     """The norm kernels that sum over rows."""
     from arrn.gpu.norm_launch import measure_moments, norm_silu_sums
 
@@ -60,7 +62,7 @@ def sums_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
     }
 
 
-def map_calls(shape: tuple[int, ...], tiling: Tiling) -> Calls:
+def map_calls(shape: tuple[int, ...], tiling: RowTiling) -> Calls:
     """The norm kernels that go from number to number."""
     from arrn.gpu.norm_launch import norm_silu, norm_silu_backward
 
@@ -79,22 +81,27 @@ def inputs(shape: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
     return x, gradient, torch.randn(channels, 1, 3, 3, device="cuda"), torch.rand(4, channels, device="cuda") + 0.5
 
 
-def tilings(rows: tuple[int, ...], *others: tuple[int, int, int]) -> list[Tiling]:
+def strips(rows: tuple[int, ...], *others: tuple[int, int, int]) -> list[StripTiling]:
     """Each number of rows with each (strips, channels, warps)."""
-    return [Tiling(r, *other) for r, other in itertools.product(rows, others)]
+    return [StripTiling(r, *other) for r, other in itertools.product(rows, others)]
 
 
-FAMILIES: list[tuple[Callable[[tuple[int, ...], Tiling], Calls], list[Tiling]]] = [
+def matrices(rows: tuple[int, ...], *others: tuple[int, ...]) -> list[RowTiling]:
+    """Each number of rows with each (channels, warps), or for sums (channels, warps, programs)."""
+    return [RowTiling(r, *other) for r, other in itertools.product(rows, others)]
+
+
+FAMILIES: list[tuple[Callable[[tuple[int, ...], Any], Calls], Sequence[StripTiling | RowTiling]]] = [
     (
         forward_calls,
         [
-            *tilings((4, 8), (1, 64, 1), (2, 64, 2), (4, 64, 4), (1, 128, 1), (2, 128, 2), (1, 128, 2), (2, 128, 4)),
-            *tilings((2,), (1, 64, 1), (4, 64, 4)),
+            *strips((4, 8), (1, 64, 1), (2, 64, 2), (4, 64, 4), (1, 128, 1), (2, 128, 2), (1, 128, 2), (2, 128, 4)),
+            *strips((2,), (1, 64, 1), (4, 64, 4)),
         ],
     ),
-    (backward_calls, tilings((2, 4), (1, 64, 1), (2, 64, 2), (4, 64, 4), (1, 128, 2), (2, 128, 4))),
-    (sums_calls, tilings((16, 32, 64), *itertools.product((528, 1056, 2112, 4224), (64, 128), (4, 8)))),
-    (map_calls, tilings((8, 16, 32), (1, 128, 4), (1, 256, 4), (1, 256, 8))),
+    (backward_calls, strips((2, 4), (1, 64, 1), (2, 64, 2), (4, 64, 4), (1, 128, 2), (2, 128, 4))),
+    (sums_calls, matrices((16, 32, 64), *itertools.product((64, 128), (4, 8), (528, 1056, 2112, 4224)))),
+    (map_calls, matrices((8, 16, 32), (128, 4), (256, 4), (256, 8))),
 ]
 
 
@@ -141,7 +148,7 @@ def main() -> None:
                     {"shape": shape, "kernel": name, "tiling": vars(tiling), "us": timed[-1][0], "floor": floor}
                 )
             timed.sort(key=lambda pair: pair[0])
-            best = "  ".join(f"{us:.1f} r{t.rows} p{t.strips} c{t.channels} w{t.warps}" for us, t in timed[:4])
+            best = "  ".join(f"{us:.1f} {'/'.join(map(str, vars(t).values()))}" for us, t in timed[:4])
             print(f"{'x'.join(map(str, shape)):>14} {name:<15} floor {floor:3.0f}us  {best}", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"bandwidth": rate, "times": rows}) + "\n")

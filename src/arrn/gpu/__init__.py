@@ -1,9 +1,9 @@
 """Operators that have a kernel of their own on a GPU, each beside PyTorch's own as its reference.
 
-The kernels themselves are in `depthwise_kernels` and `norm_kernels`, which need Triton and are imported when first
-used.
+The kernels themselves are in the files that end in `_kernels`, which need Triton and are imported when first used.
 """
 
+from arrn.gpu.autocasting import product_dtype
 from arrn.gpu.depthwise import channels_first, channels_last, reference_depthwise, replicate_depthwise
 from arrn.gpu.replay import Replay
 from arrn.gpu.switch import fast_path, is_fast, kernels_serve, reference_path
@@ -15,6 +15,7 @@ __all__ = [
     "fast_path",
     "is_fast",
     "kernels_serve",
+    "product_dtype",
     "reference_depthwise",
     "reference_path",
     "replicate_depthwise",

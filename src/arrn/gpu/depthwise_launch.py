@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from arrn.gpu.depthwise_kernels import backward_kernel, forward_kernel
-from arrn.gpu.norm_launch import finish_gradients
-from arrn.gpu.tiling import Tiling, backward_tiling, forward_tiling
+from arrn.gpu.depthwise_gradient_kernels import backward_kernel, finish_gradients_kernel
+from arrn.gpu.depthwise_kernels import forward_kernel
+from arrn.gpu.tiling import StripTiling, backward_tiling, forward_tiling, joining
 
 __all__ = ["depthwise_backward", "depthwise_forward"]
 
 
-def _divide(x: torch.Tensor, tiling: Tiling) -> tuple[int, tuple[int], tuple[int, int, int, int]]:
+def _divide(x: torch.Tensor, tiling: StripTiling) -> tuple[int, tuple[int], tuple[int, int, int, int]]:
     """The programs along the strips, the grid of all programs, and the sizes that each kernel is told."""
     batch, height, width, channels = x.shape
     strips = batch * -(-height // tiling.rows)
@@ -19,7 +19,7 @@ def _divide(x: torch.Tensor, tiling: Tiling) -> tuple[int, tuple[int], tuple[int
     return programs, (programs * -(-channels // tiling.channels),), (strips, height, width, channels)
 
 
-def _blocks(x: torch.Tensor, tiling: Tiling) -> dict[str, int]:
+def _blocks(x: torch.Tensor, tiling: StripTiling) -> dict[str, int]:
     return {
         "WHOLE": x.shape[1] % tiling.rows == 0,
         "ROWS": tiling.rows,
@@ -37,7 +37,7 @@ def depthwise_forward(
     pivot: torch.Tensor | None = None,
     silu_before: bool = False,
     silu_after: bool = False,
-    tiling: Tiling | None = None,
+    tiling: StripTiling | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The convolution, with what may be fused to either side of it.
 
@@ -45,7 +45,8 @@ def depthwise_forward(
         x: shape (batch, height, width, channels), contiguous.
         weight: shape (channels, 1, 3, 3).
         bias: shape (channels,); added to the output.
-        normal: rows of scale and shift, each of `channels` float32: x is normalised and activated as it is read.
+        normal: rows of scale and shift, each of `channels` float32, contiguous: x is normalised and activated as it
+            is read.
         pivot: about the mean of each channel of the output, float32; asks for partial moments.
         silu_before: activate x as it is read, without normalising it.
         silu_after: activate the output.
@@ -62,8 +63,7 @@ def depthwise_forward(
         x,
         weight.contiguous(),
         x if bias is None else bias,
-        x if normal is None else normal[0],
-        x if normal is None else normal[1],
+        x if normal is None else normal,
         x if pivot is None else pivot,
         y,
         y if partial is None else partial,
@@ -83,7 +83,7 @@ def depthwise_backward(
     weight: torch.Tensor,
     x: torch.Tensor,
     normal: torch.Tensor | None = None,
-    tiling: Tiling | None = None,
+    tiling: StripTiling | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of the convolution; with `normal`, of the convolution of the normalised and activated x.
 
@@ -95,20 +95,24 @@ def depthwise_backward(
     programs, grid, sizes = _divide(x, tiling)
     out = torch.empty_like(x)
     partial = x.new_empty((programs, 11, x.shape[3]), dtype=torch.float32)
-    scale, shift, mean, inverse_std = (x,) * 4 if normal is None else normal
     backward_kernel[grid](
         gradient,
         weight.contiguous(),
         x,
-        scale,
-        shift,
-        mean,
-        inverse_std,
+        x if normal is None else normal,
         out,
         partial,
         *sizes,
         **_blocks(x, tiling),
         ACTIVATE=normal is not None,
     )
-    by_weight, sums = finish_gradients(partial)
-    return out, by_weight, sums
+    return out, *_finish_gradients(partial)
+
+
+def _finish_gradients(partial: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Adds up what the programs left, shape (programs, 11, channels): the weights' gradient and the norm's sums."""
+    programs, _, channels = partial.shape
+    by_weight, sums = (partial.new_empty(shape) for shape in ((channels, 1, 3, 3), (2, channels)))
+    grid = (-(-11 * channels // 16),)
+    finish_gradients_kernel[grid](partial, by_weight, sums, channels, programs, BLOCK_W=16, **joining(programs))
+    return by_weight, sums

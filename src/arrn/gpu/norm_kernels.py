@@ -18,8 +18,10 @@ from arrn.gpu.activation_kernels import silu, silu_slope
 
 __all__ = [
     "add_up_kernel",
-    "finish_gradients_kernel",
+    "added_up",
     "finish_moments_kernel",
+    "load_mean_and_inverse_std",
+    "load_scale_and_shift",
     "moments_kernel",
     "norm_silu_backward_kernel",
     "norm_silu_kernel",
@@ -44,6 +46,20 @@ def _rows_from(start, rows, BLOCK_M: tl.constexpr, BACKWARDS: tl.constexpr):
     else:
         row = number
     return row.to(tl.int64), number < rows
+
+
+@triton.jit
+def load_scale_and_shift(normal, channel, channels, exists):
+    """The first two rows of a norm's numbers, as `finish_moments_kernel` leaves them."""
+    scale = tl.load(normal + channel, mask=exists, other=0.0)
+    return scale, tl.load(normal + channels + channel, mask=exists, other=0.0)
+
+
+@triton.jit
+def load_mean_and_inverse_std(normal, channel, channels, exists):
+    """The third and fourth of them."""
+    mean = tl.load(normal + 2 * channels + channel, mask=exists, other=0.0)
+    return mean, tl.load(normal + 3 * channels + channel, mask=exists, other=0.0)
 
 
 @triton.jit
@@ -156,8 +172,7 @@ def norm_silu_kernel(
     program, channel, is_channel = _place(channels, BLOCK_C)
     row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
     exists = is_row & is_channel
-    scale = tl.load(normal + channel, mask=is_channel, other=0.0)
-    shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
+    scale, shift = load_scale_and_shift(normal, channel, channels, is_channel)
     place = row * channels + channel
     h = tl.load(x + place, mask=exists, other=0.0).to(tl.float32) * scale + shift
     a = silu(h)
@@ -184,10 +199,8 @@ def norm_silu_sums_kernel(
 ):
     """Per program and channel: the gradient by what SiLU saw, summed, and summed times the normalised x."""
     program, channel, is_channel = _place(channels, BLOCK_C)
-    scale = tl.load(normal + channel, mask=is_channel, other=0.0)
-    shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
-    mean = tl.load(normal + 2 * channels + channel, mask=is_channel, other=0.0)
-    inverse_std = tl.load(normal + 3 * channels + channel, mask=is_channel, other=0.0)
+    scale, shift = load_scale_and_shift(normal, channel, channels, is_channel)
+    mean, inverse_std = load_mean_and_inverse_std(normal, channel, channels, is_channel)
     total = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     along = tl.zeros((BLOCK_M, BLOCK_C), tl.float32)
     row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
@@ -212,7 +225,8 @@ def norm_silu_sums_kernel(
 
 
 @triton.jit
-def _added_up(partial, column, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
+def added_up(partial, column, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
+    """The sum over programs, each of which left `width` numbers, at `column`; in a fixed order."""
     total = tl.zeros((BLOCK_P, BLOCK_W), tl.float32)
     for start in range(0, programs, BLOCK_P):
         p = start + tl.arange(0, BLOCK_P)[:, None]
@@ -224,17 +238,7 @@ def _added_up(partial, column, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: 
 def add_up_kernel(partial, out, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
     """out = partial summed over its first axis; `width` numbers per program."""
     column = tl.program_id(0) * BLOCK_W + tl.arange(0, BLOCK_W)[None, :]
-    tl.store(out + column, _added_up(partial, column, width, programs, BLOCK_P, BLOCK_W), mask=column < width)
-
-
-@triton.jit(do_not_specialize=["programs"])
-def finish_gradients_kernel(partial, by_weight, sums, channels, programs, BLOCK_P: tl.constexpr, BLOCK_W: tl.constexpr):
-    """Rows of 11 sums per channel, added up over programs: nine become a channel's taps, two are kept as rows."""
-    column = tl.program_id(0) * BLOCK_W + tl.arange(0, BLOCK_W)[None, :]
-    total = _added_up(partial, column, 11 * channels, programs, BLOCK_P, BLOCK_W)
-    k, channel = column // channels, column % channels
-    tl.store(by_weight + channel * 9 + k, total, mask=k < 9)
-    tl.store(sums + (k - 9) * channels + channel, total, mask=(k >= 9) & (k < 11))
+    tl.store(out + column, added_up(partial, column, width, programs, BLOCK_P, BLOCK_W), mask=column < width)
 
 
 @triton.jit(do_not_specialize=["rows", "rows_each"])
@@ -258,10 +262,8 @@ def norm_silu_backward_kernel(
     program, channel, is_channel = _place(channels, BLOCK_C)
     row, is_row = _rows_from(program * BLOCK_M, rows, BLOCK_M, BACKWARDS)
     exists = is_row & is_channel
-    scale = tl.load(normal + channel, mask=is_channel, other=0.0)
-    shift = tl.load(normal + channels + channel, mask=is_channel, other=0.0)
-    mean = tl.load(normal + 2 * channels + channel, mask=is_channel, other=0.0)
-    inverse_std = tl.load(normal + 3 * channels + channel, mask=is_channel, other=0.0)
+    scale, shift = load_scale_and_shift(normal, channel, channels, is_channel)
+    mean, inverse_std = load_mean_and_inverse_std(normal, channel, channels, is_channel)
     level = tl.load(sums + channel, mask=is_channel, other=0.0) / rows
     slope = tl.load(sums + channels + channel, mask=is_channel, other=0.0) / rows
     place = row * channels + channel

@@ -6,18 +6,16 @@ import torch
 
 from arrn.gpu.norm_kernels import (
     add_up_kernel,
-    finish_gradients_kernel,
     finish_moments_kernel,
     moments_kernel,
     norm_silu_backward_kernel,
     norm_silu_kernel,
     norm_silu_sums_kernel,
 )
-from arrn.gpu.tiling import Tiling, matrix_tiling, power_of_two, row_programs, sums_tiling
+from arrn.gpu.tiling import RowTiling, joining, matrix_tiling, row_programs, sums_tiling
 
 __all__ = [
     "add_up",
-    "finish_gradients",
     "finish_moments",
     "measure_moments",
     "norm_silu",
@@ -27,7 +25,7 @@ __all__ = [
 
 
 def _divide(
-    x: torch.Tensor, tiling: Tiling, programs: int = 0, backwards: bool = False
+    x: torch.Tensor, tiling: RowTiling, programs: int = 0, backwards: bool = False
 ) -> tuple[tuple[int], int, int, dict[str, int]]:
     """The grid of programs, the rows and channels of x as a matrix, and the blocks that a kernel is told.
 
@@ -39,7 +37,7 @@ def _divide(
     return grid, rows, channels, {**blocks, "BACKWARDS": backwards}
 
 
-def _programs(x: torch.Tensor, tiling: Tiling) -> int:
+def _programs(x: torch.Tensor, tiling: RowTiling) -> int:
     channels = x.shape[-1]
     return row_programs(x.numel() // channels, channels, tiling)
 
@@ -48,29 +46,11 @@ def add_up(partial: torch.Tensor) -> torch.Tensor:
     """The sum over the first axis, in a fixed order."""
     programs, width = partial.shape[0], partial[0].numel()
     out = torch.empty(partial.shape[1:], dtype=torch.float32, device=partial.device)
-    add_up_kernel[(-(-width // 16),)](partial, out, width, programs, BLOCK_W=16, **_at_once(programs))
+    add_up_kernel[(-(-width // 16),)](partial, out, width, programs, BLOCK_W=16, **joining(programs))
     return out
 
 
-def finish_gradients(partial: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Adds up what the depthwise gradients leave, shape (programs, 11, channels).
-
-    Returns:
-        The gradient by the weights, shape (channels, 1, 3, 3), and the two sums that a norm needs, (2, channels).
-    """
-    programs, _, channels = partial.shape
-    by_weight, sums = (partial.new_empty(shape) for shape in ((channels, 1, 3, 3), (2, channels)))
-    grid = (-(-11 * channels // 16),)
-    finish_gradients_kernel[grid](partial, by_weight, sums, channels, programs, BLOCK_W=16, **_at_once(programs))
-    return by_weight, sums
-
-
-def _at_once(programs: int) -> dict[str, int]:
-    """How many programs' numbers a kernel that joins them reads at once, and with how many warps."""
-    return {"BLOCK_P": min(256, power_of_two(programs)), "num_warps": 8 if programs > 128 else 4}
-
-
-def measure_moments(x: torch.Tensor, tiling: Tiling | None = None) -> torch.Tensor:
+def measure_moments(x: torch.Tensor, tiling: RowTiling | None = None) -> torch.Tensor:
     """Partial moments of each channel: rows of count, mean and squares about it, shape (programs, 3, channels)."""
     tiling = tiling or sums_tiling(x.shape[-1])
     programs = _programs(x, tiling)
@@ -110,7 +90,7 @@ def finish_moments(
         momentum,
         eps,
         BLOCK_C=16,
-        **_at_once(programs),
+        **joining(programs),
     )
     return normal
 
@@ -123,7 +103,7 @@ def _masking(x: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, 
 
 
 def norm_silu(
-    x: torch.Tensor, normal: torch.Tensor, mask: torch.Tensor | None = None, tiling: Tiling | None = None
+    x: torch.Tensor, normal: torch.Tensor, mask: torch.Tensor | None = None, tiling: RowTiling | None = None
 ) -> torch.Tensor:
     """silu(x scale + shift), times `mask`."""
     grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]), backwards=True)
@@ -138,7 +118,7 @@ def norm_silu_sums(
     x: torch.Tensor,
     normal: torch.Tensor,
     mask: torch.Tensor | None = None,
-    tiling: Tiling | None = None,
+    tiling: RowTiling | None = None,
 ) -> torch.Tensor:
     """Sums over rows of the gradient by what SiLU saw: alone, and times the normalised x; shape (2, channels)."""
     tiling = tiling or sums_tiling(x.shape[-1])
@@ -159,7 +139,7 @@ def norm_silu_backward(
     sums: torch.Tensor,
     through_silu: bool,
     mask: torch.Tensor | None = None,
-    tiling: Tiling | None = None,
+    tiling: RowTiling | None = None,
 ) -> torch.Tensor:
     """The gradient by x, from that by the output or, without `through_silu`, by what SiLU saw."""
     grid, rows, channels, blocks = _divide(x, tiling or matrix_tiling(x.shape[-1]))

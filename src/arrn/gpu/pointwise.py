@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from arrn.gpu.autocasting import product_dtype
+
 __all__ = ["pointwise_rows"]
 
 
@@ -35,7 +37,5 @@ def pointwise_rows(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         rows: shape (..., in). Under autocast it is taken in that dtype.
         weight: of the same dtype or wider.
     """
-    if torch.is_autocast_enabled(rows.device.type):
-        rows = rows.to(torch.get_autocast_dtype(rows.device.type))
-    y: torch.Tensor = _Pointwise.apply(rows, weight)
+    y: torch.Tensor = _Pointwise.apply(rows.to(product_dtype(rows)), weight)
     return y

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
-    "Tiling",
+    "RowTiling",
+    "StripTiling",
     "backward_tiling",
     "forward_tiling",
+    "joining",
     "matrix_tiling",
     "power_of_two",
     "row_programs",
@@ -17,12 +19,12 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """What one program of a kernel covers.
+class StripTiling:
+    """What one program of a depthwise kernel covers.
 
     Attributes:
-        rows: of a strip (depthwise), or of the matrix (norms).
-        strips: at once (depthwise); about how many programs share the rows of a sum (norms).
+        rows: of a strip.
+        strips: at once.
         channels: at once.
         warps: of 32 threads each.
     """
@@ -33,12 +35,29 @@ class Tiling:
     warps: int
 
 
+@dataclass(frozen=True)
+class RowTiling:
+    """What one program of a norm's kernel covers.
+
+    Attributes:
+        rows: of the matrix, at once.
+        channels: at once.
+        warps: of 32 threads each.
+        programs: about how many in all, where they share the rows of a sum.
+    """
+
+    rows: int
+    channels: int
+    warps: int
+    programs: int = 0
+
+
 def power_of_two(n: int) -> int:
     """The least power of two that is `n` or more."""
     return 1 << max(0, n - 1).bit_length()
 
 
-def forward_tiling(shape: Sequence[int]) -> Tiling:
+def forward_tiling(shape: Sequence[int]) -> StripTiling:
     """For the depthwise kernel on (batch, height, width, channels): a strip of 4 or 8 rows to a warp.
 
     Eight rows read less at the borders of strips, but make half as many programs: they pay where there are still many
@@ -47,29 +66,34 @@ def forward_tiling(shape: Sequence[int]) -> Tiling:
     batch, height, width, channels = shape
     many = batch * (height // 8) * channels >= 2**17
     if 4 < height <= 8 or (many and width >= 32):
-        return Tiling(rows=8, strips=1, channels=min(128, power_of_two(channels)), warps=1)
+        return StripTiling(rows=8, strips=1, channels=min(128, power_of_two(channels)), warps=1)
     return backward_tiling(shape)
 
 
-def backward_tiling(shape: Sequence[int]) -> Tiling:
+def backward_tiling(shape: Sequence[int]) -> StripTiling:
     """For its gradients, which hold more: a strip of up to 4 rows to a warp."""
     _, height, _, channels = shape
-    return Tiling(rows=min(4, power_of_two(height)), strips=1, channels=min(64, power_of_two(channels)), warps=1)
+    return StripTiling(rows=min(4, power_of_two(height)), strips=1, channels=min(64, power_of_two(channels)), warps=1)
 
 
-def matrix_tiling(channels: int) -> Tiling:
+def matrix_tiling(channels: int) -> RowTiling:
     """For kernels over rows of channels: about 2048 numbers at once."""
     wide = min(128, power_of_two(channels))
-    return Tiling(rows=2048 // wide, strips=1, channels=wide, warps=4)
+    return RowTiling(rows=2048 // wide, channels=wide, warps=4)
 
 
-def sums_tiling(channels: int) -> Tiling:
+def sums_tiling(channels: int) -> RowTiling:
     """For kernels that sum over rows of channels: as many programs as run at once."""
     wide = min(64, power_of_two(channels))
-    return Tiling(rows=2048 // wide, strips=528, channels=wide, warps=4)
+    return RowTiling(rows=2048 // wide, channels=wide, warps=4, programs=528)
 
 
-def row_programs(rows: int, channels: int, tiling: Tiling) -> int:
+def row_programs(rows: int, channels: int, tiling: RowTiling) -> int:
     """How many programs share the rows of a sum."""
     across = -(-channels // tiling.channels)
-    return max(1, min(-(-rows // tiling.rows), tiling.strips // across))
+    return max(1, min(-(-rows // tiling.rows), tiling.programs // across))
+
+
+def joining(programs: int) -> dict[str, int]:
+    """How many programs' numbers a kernel that joins them reads at once, and with how many warps."""
+    return {"BLOCK_P": min(256, power_of_two(programs)), "num_warps": 8 if programs > 128 else 4}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from arrn.gpu import is_fast
+from arrn.gpu import is_fast, product_dtype
 from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import Kernel
 from arrn.signal.operators import apply_axes, apply_composed, axes_to_resample
@@ -68,8 +68,7 @@ class Resampling(nn.Module):
 
         With `rejecting`, the mean over the source grid is taken from each answer in the same product.
         """
-        autocast = torch.is_autocast_enabled(x.device.type)
-        key = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype, rejecting
+        key = product_dtype(x), rejecting
         if torch.compiler.is_compiling() and not rejecting:
             assert isinstance(self.composed, torch.Tensor)
             return self.composed.to(key[0])  # a cast that the compiler sees; it cannot follow what is kept for later

@@ -153,11 +153,16 @@ class LaplacianResidual(nn.Module):
     @property
     def rejects_mean(self) -> bool:
         """Whether psi is still to be applied to what `run_block` gives."""
-        return self.psi and self.rejection == "mean"
+        return self.psi and not self.rejects_response
+
+    @property
+    def rejects_response(self) -> bool:
+        """Whether `run_block` takes off b(0)."""
+        return self.psi and self.rejection == "response"
 
     def run_block(self, diff: torch.Tensor) -> torch.Tensor:
         """b(diff), less b(0) where that is what psi rejects."""
-        if not self.psi or self.rejection == "mean":
+        if not self.rejects_response:
             answer: torch.Tensor = self.block(diff)
             return answer
         if self.training:
@@ -203,7 +208,7 @@ class LaplacianResidual(nn.Module):
             f"{self.in_features} -> {self.out_features} features, "
             f"{self.kernel.name}/{self.kernel.boundary}, {form}"
             + ("" if self.psi else ", no psi")
-            + (", rejects b(0)" if self.psi and self.rejection == "response" else "")
+            + (", rejects b(0)" if self.rejects_response else "")
         )
 
 
