@@ -72,8 +72,8 @@ def test_the_table_as_json(tmp_path: Path) -> None:
 
 
 def test_levels_below_the_base_are_a_choice() -> None:
-    axes = Axes([[8, 4]], [[4, 8]], [[2]], [[1]], [0.5], below=[(), (3, 2)])
-    plain, below = permute(axes)
-    assert "below" not in plain
-    assert below["below"] == [3, 2]
-    assert design_name(below) == "8-4_f4-8_e2-2_d1-1_b3-2_p0.5_inverted"
+    axes = Axes([[8, 4]], [[4, 8]], [[2]], [[1]], [0.5], blockless=[(), (3, 2)])
+    plain, lower = permute(axes)
+    assert "blockless" not in plain
+    assert lower["blockless"] == [3, 2]
+    assert design_name(lower) == "8-4_f4-8_e2-2_d1-1_b3-2_p0.5_inverted"

@@ -1,9 +1,10 @@
-"""Levels below the base: what dropout makes of them, and that nothing else notices them."""
+"""Levels without a block: what dropout makes of them, and that nothing else notices them."""
 
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import arrn
 from arrn.errors import ArrnError
@@ -20,26 +21,52 @@ def network(**options: object) -> ARRN:
     return model.double()
 
 
-def what_the_base_gets(model: ARRN, x: torch.Tensor) -> torch.Tensor:
+def what_it_gets(module: nn.Module, model: ARRN, x: torch.Tensor) -> torch.Tensor:
     got: list[torch.Tensor] = []
-    with model.base.register_forward_pre_hook(lambda _, given: got.append(given[0])):
+    with module.register_forward_pre_hook(lambda _, given: got.append(given[0])):
         model(x)
     return got[0]
 
 
-@pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
-def test_dropping_them_is_lowering_the_resolution(draw: str) -> None:
-    model = network(below=[5, 3], dropout=[1.0, 1.0, 1.0], draw=draw).train()
-    x = torch.randn(4, 3, 12, 12, dtype=torch.float64)
-    lowest = resample(x, 3)
-    # All are dropped: the base gets what a 3x3 input gives it, in some order of the batch.
-    got, expected = what_the_base_gets(model, x), what_the_base_gets(model.eval(), lowest)
-    norms = got.flatten(1).norm(dim=1), expected.flatten(1).norm(dim=1)
+def what_the_base_gets(model: ARRN, x: torch.Tensor) -> torch.Tensor:
+    return what_it_gets(model.base, model, x)
+
+
+def assert_equal_in_some_order(first: torch.Tensor, second: torch.Tensor) -> None:
+    norms = first.flatten(1).norm(dim=1), second.flatten(1).norm(dim=1)
     torch.testing.assert_close(norms[0].sort().values, norms[1].sort().values)
 
 
+@pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
+def test_dropping_them_is_lowering_the_resolution(draw: str) -> None:
+    model = network(blockless=[5, 3], dropout=[1.0, 1.0, 1.0], draw=draw).train()
+    x = torch.randn(4, 3, 12, 12, dtype=torch.float64)
+    lowest = resample(x, 3)
+    # All are dropped: the base gets what a 3x3 input gives it, in some order of the batch.
+    assert_equal_in_some_order(what_the_base_gets(model, x), what_the_base_gets(model.eval(), lowest))
+
+
+@pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
+def test_between_two_grids_the_next_block_sees_a_lower_resolution(draw: str) -> None:
+    model = network(blockless=[11, 9, 5], dropout=[1.0, 1.0, 0.0, 0.0], draw=draw).train()
+    x = torch.randn(4, 3, 12, 12, dtype=torch.float64)
+    got = what_it_gets(model.levels[0], model, x)
+    assert_equal_in_some_order(got, what_it_gets(model.levels[0], model.eval(), resample(x, 9)))
+
+
+@pytest.mark.parametrize("draw", ["sample", "stratified"])
+def test_each_sample_is_smoothed_once(draw: str) -> None:
+    # With an approximate kernel, smoothing to 10 and then to 8 is not smoothing to 8.
+    options = {"kernel": "poor", "draw": draw}
+    model = network(blockless=[10, 5], dropout=[1.0, 1.0, 0.0], **options).train()
+    x = torch.randn(4, 3, 12, 12, dtype=torch.float64)
+    assert_equal_in_some_order(
+        what_the_base_gets(model, x), what_the_base_gets(network(dropout=1.0, **options).train(), x)
+    )
+
+
 def test_keeping_them_changes_nothing() -> None:
-    with_levels, without = network(below=[5, 3], dropout=[0.5, 0.0, 0.0]), network(dropout=0.5)
+    with_levels, without = network(blockless=[5, 3], dropout=[0.5, 0.0, 0.0]), network(dropout=0.5)
     x = torch.randn(6, 3, 12, 12, dtype=torch.float64)
     answers = []
     for model in (with_levels, without):
@@ -49,7 +76,7 @@ def test_keeping_them_changes_nothing() -> None:
 
 
 def test_evaluation_does_not_notice_them_and_a_file_remembers_them(tmp_path: Path) -> None:
-    model, without = network(below=[5], dropout=0.5).eval(), network().eval()
+    model, without = network(blockless=[5], dropout=0.5).eval(), network().eval()
     x = torch.randn(2, 3, 7, 7, dtype=torch.float64)
     assert torch.equal(model(x), without(x))
     assert torch.equal(model.at_resolution(7)(x), without.at_resolution(7)(x))
@@ -67,7 +94,7 @@ def test_the_share_of_samples_that_lose_each_is_the_chains() -> None:
 
 
 def test_a_network_cast_to_a_resolution_trains_with_them() -> None:
-    model = network(below=[5], dropout=[0.0, 1.0]).train()
+    model = network(blockless=[5], dropout=[0.0, 1.0]).train()
     cast = model.at_resolution(8)
     x = torch.randn(3, 3, 8, 8, dtype=torch.float64)
     got: list[torch.Tensor] = []
@@ -77,18 +104,20 @@ def test_a_network_cast_to_a_resolution_trains_with_them() -> None:
     torch.testing.assert_close(resample(resample(r, 5), 8), r)
 
 
-@pytest.mark.parametrize("below", [[9], [8], [4, 5]])
-def test_they_must_descend_from_the_base(below: list[int]) -> None:
-    with pytest.raises(ArrnError, match="a ladder must decrease"):
-        network(below=below)
+@pytest.mark.parametrize(
+    ("sizes", "words"), [([13], "must decrease"), ([4, 5], "must decrease"), ([8], "8 is a size of the ladder already")]
+)
+def test_they_must_descend_and_be_no_sizes_of_the_ladder(sizes: list[int], words: str) -> None:
+    with pytest.raises(ArrnError, match=words):
+        network(blockless=sizes)
 
 
 def test_one_that_loses_nothing_is_refused() -> None:
     with pytest.raises(ArrnError, match="hold the same band"):
-        network(sizes=(12, 6), below=[5], kernel=kernel("perfect", boundary="periodic"))
+        network(sizes=(12, 6), blockless=[5], kernel=kernel("perfect", boundary="periodic"))
 
 
 def test_each_has_a_p_of_its_own_and_is_shown() -> None:
     with pytest.raises(ArrnError, match="p has 1 values"):
-        network(below=[5], dropout=[0.5])
-    assert "drops to 5, drops to 3" in repr(network(below=[5, 3]))
+        network(blockless=[5], dropout=[0.5])
+    assert "drops to 5, drops to 3" in repr(network(blockless=[5, 3]))

@@ -21,7 +21,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], Recipe]] = {
     "an ARRN": ("arrn_small", {}, Recipe()),
     "an ARRN with the paper's draw": ("arrn_small", {"draw": "sample"}, Recipe()),
     "zero-preserving blocks": ("arrn_small", {"block": "zero_preserving"}, Recipe()),
-    "levels below the base": ("arrn_small", {"below": [6, 4]}, Recipe()),
+    "levels below the base": ("arrn_small", {"blockless": [6, 4]}, Recipe()),
     "a transplant": ("arrn_mobilenet_v3_small", {}, Recipe()),
     "a baseline": ("mobilenet_v3_small", {}, Recipe(learning_rate=1e-4)),
     "random resolutions": ("resnet18_small_stem", {"width": 8}, Recipe(resolutions=(32, 16, 8))),

@@ -34,9 +34,9 @@ def sweep(
     depth: Annotated[_Lists, typer.Option(help="One number, or one for each size; repeatable.")] = None,
     p: Annotated[str | None, typer.Option(help="Of Laplacian dropout, such as 0.4,0.6.")] = None,
     block: Annotated[str, typer.Option(help="inverted, zero_preserving, or both with a comma between.")] = "inverted",
-    below: Annotated[
+    blockless: Annotated[
         _Lists,
-        typer.Option(help="Sizes under the base's that dropout also drops to, such as 6,4, or none; repeatable."),
+        typer.Option(help="Sizes without a block that dropout also drops to, such as 24,12,6,4, or none; repeatable."),
     ] = None,
     holdout: Annotated[int | None, typer.Option(min=1, help="Training images to judge by [default: a tenth].")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's number.")] = None,
@@ -61,7 +61,7 @@ def sweep(
 
     arrn sweep cifar10 --depth 2,4,6 --depth 2,2,8 --block inverted,zero_preserving --epochs 16 --jobs 4
 
-    arrn sweep cifar10 --below none --below 6,4 --epochs 16
+    arrn sweep cifar10 --blockless none --blockless 6,4 --epochs 16
 
     arrn sweep ~/pictures --sizes 64,32,16 --features 32,64,128 --holdout 500 --list
     """
@@ -77,7 +77,7 @@ def sweep(
     pick_device(device)
     dataset = set_or_path(dataset, data)
     root, usual = data_root(data), usual_set(dataset)
-    designs = permute(_axes(DESIGNS[usual.design], sizes, features, expansion, depth, p, block, below))
+    designs = permute(_axes(DESIGNS[usual.design], sizes, features, expansion, depth, p, block, blockless))
     if len(designs) > limit:
         raise ArrnError(f"that are {len(designs)} designs, more than {limit}: fewer choices, or --limit {len(designs)}")
     train = open_dataset(dataset, root).train
@@ -125,7 +125,7 @@ def _axes(
     depth: _Lists,
     p: str | None,
     block: str,
-    below: _Lists,
+    blockless: _Lists,
 ) -> Axes:
     """What was given, the rest from the data set's own design."""
     from arrn.experiments.sweep import Axes
@@ -137,7 +137,7 @@ def _axes(
         [whole_numbers("--depth", text) for text in depth or []] or [design.depth],
         [design.dropout] if p is None else numbers("--p", p),
         [name.strip() for name in block.split(",")],
-        [[] if text.strip() == "none" else whole_numbers("--below", text) for text in below or ["none"]],
+        [[] if text.strip() == "none" else whole_numbers("--blockless", text) for text in blockless or ["none"]],
     )
 
 

@@ -29,7 +29,7 @@ class Axes:
             1,2 on two. One value is for every size.
         p: Laplacian dropout's.
         block: "inverted" or "zero_preserving".
-        below: sizes under the base's that Laplacian dropout also drops to; an empty list for none.
+        blockless: sizes without a block that Laplacian dropout also drops to; an empty list for none.
     """
 
     sizes: Sequence[Sequence[int]]
@@ -38,7 +38,7 @@ class Axes:
     depth: Sequence[Sequence[int]]
     p: Sequence[float]
     block: Sequence[str] = ("inverted",)
-    below: Sequence[Sequence[int]] = ((),)
+    blockless: Sequence[Sequence[int]] = ((),)
 
 
 def permute(axes: Axes) -> list[dict[str, Any]]:
@@ -49,12 +49,14 @@ def permute(axes: Axes) -> list[dict[str, Any]]:
     [([8, 4], [1, 2], 0.6), ([8, 6, 4], [1, 1, 2], 0.4)]
     """
     found: dict[str, dict[str, Any]] = {}
-    choices = itertools.product(axes.sizes, axes.features, axes.expansion, axes.depth, axes.p, axes.block, axes.below)
-    for sizes, features, expansion, depth, p, block, below in choices:
+    choices = itertools.product(
+        axes.sizes, axes.features, axes.expansion, axes.depth, axes.p, axes.block, axes.blockless
+    )
+    for sizes, features, expansion, depth, p, block, blockless in choices:
         lists = {"features": features, "expansion": expansion, "depth": depth}
         options: dict[str, Any] = {"sizes": list(sizes)}
         options |= {name: _fit(values, len(sizes)) for name, values in lists.items()}
-        options |= {"dropout": p, "block": block} | ({"below": list(below)} if below else {})
+        options |= {"dropout": p, "block": block} | ({"blockless": list(blockless)} if blockless else {})
         found.setdefault(design_name(options), options)
     return list(found.values())
 
@@ -75,8 +77,8 @@ def design_name(options: Mapping[str, Any]) -> str:
     """
     letters = {"sizes": "", "features": "f", "expansion": "e", "depth": "d"}
     lists = [letter + "-".join(f"{value:g}" for value in options[name]) for name, letter in letters.items()]
-    below = ["b" + "-".join(map(str, options["below"]))] if options.get("below") else []
-    return "_".join([*lists, *below, f"p{options['dropout']:g}", options["block"]])
+    blockless = ["b" + "-".join(map(str, options["blockless"]))] if options.get("blockless") else []
+    return "_".join([*lists, *blockless, f"p{options['dropout']:g}", options["block"]])
 
 
 @dataclass(frozen=True)

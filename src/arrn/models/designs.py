@@ -136,7 +136,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         draw: Draw = "stratified",
         policy: Policy = design.policy,
         block: str = "inverted",
-        below: Sequence[Size] = (),
+        blockless: Sequence[Size] = (),
         block_dropout: float = 0.0,
         rejection: Rejection = "mean",
     ) -> ARRN:
@@ -153,7 +153,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
             draw=draw,
             policy=policy,
             block=block,
-            below=below,
+            blockless=blockless,
             block_dropout=block_dropout,
             rejection=rejection,
         )
@@ -168,7 +168,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
         policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
         block: ``"inverted"`` (the paper's) or ``"zero_preserving"`` (with low-band context).
-        below: sizes under the base's that Laplacian dropout also drops to.
+        blockless: sizes without a block that Laplacian dropout also drops to.
         block_dropout: the share of hidden channels that every block loses in training.
         rejection: the constant that levels reject: ``"mean"`` (the paper's) or ``"response"`` (`LaplacianResidual`).
     """

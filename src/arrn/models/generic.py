@@ -9,7 +9,7 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.arrn import ARRN, Policy
-from arrn.nn.blocks import InvertedBlock, ZeroPreservingBlock
+from arrn.nn.blocks import InvertedBlock, ResidualStack, ZeroPreservingBlock
 from arrn.nn.dropout import Draw, LaplacianDropout
 from arrn.nn.head import Head, ResidualBase
 from arrn.nn.projection import Projection
@@ -39,9 +39,10 @@ def build_arrn(
     policy: Policy = "exact",
     block: str = "inverted",
     head_dropout: float = 0.2,
-    below: Sequence[Size] = (),
+    blockless: Sequence[Size] = (),
     block_dropout: float = 0.0,
     rejection: Rejection = "mean",
+    repeats: int | Sequence[int] = 1,
 ) -> ARRN:
     """An ARRN with one residual from each size to the next and a base on the last.
 
@@ -54,15 +55,17 @@ def build_arrn(
         num_classes: outputs; 0 returns pooled features.
         in_channels: channels of the input.
         kernel: ``"perfect"``, ``"fair"``, ``"poor"``, a kernel, or its `kernel_options`.
-        dropout: Laplacian dropout's p, one number or one per residual (and per size in `below`).
+        dropout: Laplacian dropout's p, one number or one per residual and size in `blockless`, highest first.
         draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
         policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
         block: the residuals' blocks: ``"inverted"`` (the paper's) or ``"zero_preserving"``
             (with low-band context); the base's is always ``"inverted"``.
         head_dropout: dropout before the classifier.
-        below: sizes under the base's, highest first, that Laplacian dropout also drops to.
+        blockless: sizes between those of the ladder or under the base's, highest first, that Laplacian dropout also
+            drops to.
         block_dropout: the share of hidden channels that every block, the base's too, loses in training.
         rejection: the constant that levels reject: ``"mean"`` (the paper's) or ``"response"`` (`LaplacianResidual`).
+        repeats: blocks per size, one number or one per size (the base's last); several are a `ResidualStack`.
 
     >>> build_arrn(sizes=(64, 20), features=(4, 8), ndim=1, in_channels=1).sizes
     (64, 20)
@@ -73,12 +76,17 @@ def build_arrn(
     widths = _per_size("features", features, len(ladder), int)
     expansions = _per_size("expansion", expansion, len(ladder), float)
     depths = _per_size("depth", depth, len(ladder), int)
+    counts = _per_size("repeats", repeats, len(ladder), int)
     in_channels = _whole("in_channels", in_channels, 1)
     num_classes = _whole("num_classes", num_classes, 0)
     smoothing = as_kernel(kernel)
+
+    def make(kind: type[nn.Module], n: int) -> list[nn.Module]:
+        return [kind(widths[n], expansions[n], depths[n], ndim, block_dropout) for _ in range(counts[n])]
+
     residuals = [
         LaplacianResidual(
-            _BLOCKS[block](widths[n], expansions[n], depths[n], ndim, block_dropout),
+            _one(make(_BLOCKS[block], n)),
             widths[n],
             widths[n + 1],
             ladder[n],
@@ -91,12 +99,16 @@ def build_arrn(
     return ARRN(
         stem=Projection(in_channels, widths[0]),
         residuals=residuals,
-        base=ResidualBase(InvertedBlock(widths[-1], expansions[-1], depths[-1], ndim, block_dropout)),
+        base=ResidualStack(*make(InvertedBlock, -1)) if counts[-1] > 1 else ResidualBase(*make(InvertedBlock, -1)),
         head=Head(widths[-1], num_classes, head_dropout),
         dropout=LaplacianDropout(dropout, draw),
         policy=policy,
-        below=below,
+        blockless=blockless,
     )
+
+
+def _one(blocks: list[nn.Module]) -> nn.Module:
+    return blocks[0] if len(blocks) == 1 else ResidualStack(*blocks)
 
 
 def _whole(name: str, value: object, least: int) -> int:

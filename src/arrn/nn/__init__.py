@@ -4,7 +4,7 @@ from arrn.nn.adapted import AdaptedARRN
 from arrn.nn.arrn import ARRN
 from arrn.nn.awakening import awaken_norms
 from arrn.nn.blockless import BlocklessLevel
-from arrn.nn.blocks import InvertedBlock, ZeroPreservingBlock
+from arrn.nn.blocks import InvertedBlock, ResidualStack, ZeroPreservingBlock
 from arrn.nn.constancy import check_zero_constant
 from arrn.nn.convolution import ReplicateConv1d, ReplicateConv2d, ReplicateConv3d
 from arrn.nn.cost import count_parameters, multiply_adds
@@ -35,6 +35,7 @@ __all__ = [
     "ReplicateConv3d",
     "Resampling",
     "ResidualBase",
+    "ResidualStack",
     "ZeroPreservingBlock",
     "adaptation_discrepancy",
     "awaken_norms",

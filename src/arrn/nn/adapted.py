@@ -43,9 +43,9 @@ class AdaptedARRN(LaplacianChain):
         head: nn.Module,
         dropout: LaplacianDropout,
         skipped: int,
-        below: Sequence[BlocklessLevel] = (),
+        blockless: Sequence[BlocklessLevel] = (),
     ) -> None:
-        super().__init__(residuals, base, head, dropout, skipped, below)
+        super().__init__(residuals, base, head, dropout, skipped, blockless)
         self.size = size
         self.projection = projection
         weight = projection.weight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ from arrn.signal.grid import (
     level_at_least,
     level_at_most,
 )
+from arrn.signal.kernels import Kernel
 from arrn.signal.resample import resample_in_network
 
 __all__ = ["ARRN", "Policy", "as_policy"]
@@ -52,8 +53,8 @@ class ARRN(LaplacianChain):
         policy: the level for sizes between two grids. ``"exact"`` takes the next higher grid and
             interpolates up; ``"cheap"`` takes the next lower one and smooths down. Below the base
             both interpolate up to it; above the top both smooth down to it.
-        below: sizes under the base's, highest first, that dropout also drops to (`BlocklessLevel`), which
-            teaches the base inputs of those resolutions.
+        blockless: sizes between those of the ladder or under the base's, highest first, that dropout also drops to
+            (`BlocklessLevel`), which teaches the network inputs of those resolutions.
 
     >>> from arrn.nn import Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
     >>> model = ARRN(
@@ -76,20 +77,19 @@ class ARRN(LaplacianChain):
         head: nn.Module,
         dropout: LaplacianDropout | float | Sequence[float] = 0.0,
         policy: Policy = "exact",
-        below: Sequence[Size] = (),
+        blockless: Sequence[Size] = (),
     ) -> None:
         if not residuals:
             raise ArrnError("an ARRN needs at least one residual: a ladder of two sizes, such as (16, 8); got none")
         _check_links(stem, residuals)
         if not isinstance(dropout, LaplacianDropout):
             dropout = LaplacianDropout(dropout)
-        dropout.rates(len(residuals) + len(below))
-        grid, kernel = residuals[-1].next_size, residuals[0].kernel
-        under = as_ladder([grid, *below], len(grid))[1:]
-        super().__init__(residuals, base, head, dropout, below=[BlocklessLevel(grid, lower, kernel) for lower in under])
+        dropout.rates(len(residuals) + len(blockless))
+        grids = (*(residual.size for residual in residuals), residuals[-1].next_size)
+        super().__init__(residuals, base, head, dropout, blockless=_between(grids, blockless, residuals[0].kernel))
         self.stem = stem
         self.kernel = residuals[0].kernel
-        self.grids: tuple[Grid, ...] = (*(residual.size for residual in residuals), residuals[-1].next_size)
+        self.grids: tuple[Grid, ...] = grids
         if all(self.kernel.band(n) == 1 for n in self.grids[-1]):
             least = next(n for n in (2, 3) if self.kernel.band(n) > 1)
             raise ArrnError(
@@ -173,6 +173,7 @@ class ARRN(LaplacianChain):
             place = weight.device if weight.is_meta else torch.device("cpu")
             exact = [w.to(place).double() for w in self._weights(level)]
             folded = fold(exact).to(weight.dtype).to(weight.device)
+        kept = self.droppable(level)
         adapted = AdaptedARRN(
             size=grid,
             grid=self.grids[level],
@@ -182,8 +183,8 @@ class ARRN(LaplacianChain):
             base=self.base,
             head=self.head,
             dropout=self.dropout,
-            skipped=level,
-            below=cast(list[BlocklessLevel], list(self.below)),
+            skipped=len(self.droppable()) - len(kept),
+            blockless=[step for step in kept if isinstance(step, BlocklessLevel)],
         )
         adapted.training = self.training  # not adapted.train(): that would reach into the shared modules
         return adapted
@@ -222,7 +223,8 @@ class ARRN(LaplacianChain):
         gives = self.head.features if isinstance(self.head, ClassifierHead) else last
         classes = f" -> {self.head.num_classes}" if isinstance(self.head, ClassifierHead) else ""
         through = f"{last}" if gives == last else f"{last} -> {gives}"
-        rates = self.dropout.rates(len(self.residuals) + len(self.below))
+        droppable = self.droppable()
+        rates = dict(zip(droppable, self.dropout.rates(len(droppable)), strict=True))
         rows: list[tuple[list[str], nn.Module]] = [
             (["stem", format_grid(self.grids[0]), f"{self.in_channels} -> {self.stem.out_features}", ""], self.stem),
             *(
@@ -231,11 +233,11 @@ class ARRN(LaplacianChain):
                         "residual",
                         f"{format_grid(residual.size)} -> {format_grid(residual.next_size)}",
                         f"{residual.in_features} -> {residual.out_features}",
-                        f"{type(residual.block).__name__}, p={rate:g}",
+                        f"{type(residual.block).__name__}, p={rates[residual]:g}",
                     ],
                     residual,
                 )
-                for residual, rate in zip(self.levels, rates[: len(self.residuals)], strict=True)
+                for residual in self.levels
             ),
             (["base", format_grid(self.grids[-1]), through, type(self.base).__name__], self.base),
             (["head", "", f"{gives}{classes}", type(self.head).__name__], self.head),
@@ -245,7 +247,7 @@ class ARRN(LaplacianChain):
             f"ARRN {' -> '.join(map(format_grid, self.grids))}, {self.kernel.name}/{self.kernel.boundary}, "
             f"policy {self.policy}, {self.dropout.draw} draw"
             + "".join(
-                f", drops to {format_grid(level.lower)}" for level in self.below if isinstance(level, BlocklessLevel)
+                f", drops to {format_grid(level.lower)}" for level in droppable if isinstance(level, BlocklessLevel)
             )
         ]
         for texts, module in [*rows, (["total", "", "", ""], self)]:
@@ -261,6 +263,17 @@ def as_policy(policy: str) -> Policy:
     if policy == "cheap":
         return "cheap"
     raise unknown_name("policy", policy, ("exact", "cheap"))
+
+
+def _between(grids: Sequence[Grid], sizes: Sequence[Size], kernel: Kernel) -> list[BlocklessLevel]:
+    """The levels without a block, each on the lowest grid of the ladder that holds it."""
+    ndim = len(grids[0])
+    found = []
+    for lower in as_ladder([grids[0], *sizes], ndim)[1:]:
+        if lower in grids:
+            raise ArrnError(f"{format_grid(lower)} is a size of the ladder already: a level there has a block")
+        found.append(BlocklessLevel(grids[level_at_least(grids, lower)], lower, kernel))
+    return found
 
 
 def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> None:

@@ -12,7 +12,7 @@ from arrn.nn.convolution import BATCH_NORMS, CHANNEL_DROPOUTS, CONVOLUTIONS, REP
 from arrn.nn.fast_block import can_fuse, fused_forward
 from arrn.nn.normalization import BatchRMSNorm
 
-__all__ = ["InvertedBlock", "ZeroPreservingBlock"]
+__all__ = ["InvertedBlock", "ResidualStack", "ZeroPreservingBlock"]
 
 
 def _check_shape(features: int, expansion: float, depth: int, ndim: int, dropout: float) -> int:
@@ -78,6 +78,21 @@ class InvertedBlock(nn.Sequential):
             return fused_forward(self, x)
         y: torch.Tensor = super().forward(x)  # type: ignore[no-untyped-call]
         return y
+
+
+class ResidualStack(nn.Sequential):
+    """Blocks that each add to the signal: x + b(x), one after the other, for depth that trains easily.
+
+    Shape: whatever the blocks keep, unchanged.
+
+    >>> ResidualStack(InvertedBlock(8, depth=1), InvertedBlock(8, depth=1))(torch.rand(1, 8, 5, 7)).shape
+    torch.Size([1, 8, 5, 7])
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self:
+            x = x + block(x)
+        return x
 
 
 class ZeroPreservingBlock(nn.Module):

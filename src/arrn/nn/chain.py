@@ -24,8 +24,9 @@ class LaplacianChain(nn.Module, ABC):
         base: the block on the lowest grid.
         head: base features to logits.
         dropout: drawn anew for each batch in training mode.
-        skipped: how many levels of the whole network lie above the first residual here.
-        below: levels under the base that only dropout knows of, highest first.
+        skipped: how many levels of the whole network, those without a block included, lie above the first here.
+        blockless: levels that only dropout knows of, highest first; each goes before the residual of its grid, or
+            before the base.
     """
 
     def __init__(
@@ -35,11 +36,11 @@ class LaplacianChain(nn.Module, ABC):
         head: nn.Module,
         dropout: LaplacianDropout,
         skipped: int = 0,
-        below: Sequence[BlocklessLevel] = (),
+        blockless: Sequence[BlocklessLevel] = (),
     ) -> None:
         super().__init__()
         self.residuals = nn.ModuleList(residuals)
-        self.below = nn.ModuleList(below)
+        self.blockless = nn.ModuleList(blockless)
         self.base = base
         self.head = head
         self.dropout = dropout
@@ -49,6 +50,15 @@ class LaplacianChain(nn.Module, ABC):
     def levels(self) -> list[LaplacianResidual]:
         """The residuals, highest resolution first, as a plain list."""
         return cast(list[LaplacianResidual], list(self.residuals))
+
+    def droppable(self, level: int = 0) -> list[LaplacianResidual | BlocklessLevel]:
+        """All that dropout can drop from residual `level` on, in descending order: residuals and blockless levels."""
+        blockless = cast(list[BlocklessLevel], list(self.blockless))
+        found: list[LaplacianResidual | BlocklessLevel] = []
+        for residual in self.levels[level:]:
+            found += [*(lower for lower in blockless if lower.size == residual.size), residual]
+        above = {residual.size for residual in self.levels}
+        return [*found, *(lower for lower in blockless if lower.size not in above)]
 
     @abstractmethod
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
@@ -67,18 +77,19 @@ class LaplacianChain(nn.Module, ABC):
         Returns:
             The base's output, and the order in which the batch was taken (None: as it was).
         """
-        count = self.skipped + len(self.residuals) + len(self.below)
-        survivors = self.dropout(x.shape[0], count, x.device, first=self.skipped + level)
+        steps = self.droppable(level)
+        count = self.skipped + len(self.droppable())
+        survivors = self.dropout(x.shape[0], count, x.device, first=count - len(steps))
         order = None if survivors is None else survivors.order
         r = self._enter(x if order is None else x[order], level)
-        for n, residual in enumerate(self.levels[level:]):
+        kept = [None] * len(steps) if survivors is None else survivors.levels
+        for step, here, next_ in zip(steps, kept, [*kept, None][1:], strict=True):
+            if isinstance(step, BlocklessLevel):
+                r = step(r, here, next_)
+                continue
             if visited is not None:
                 visited.append(r)
-            r = residual(r, None if survivors is None else survivors.levels[n])
-        if survivors is not None:
-            ran = len(self.residuals) - level
-            for lower, kept in zip(self.below, survivors.levels[ran:], strict=True):
-                r = lower(r, kept)
+            r = step(r, here)
         if visited is not None:
             visited.append(r)
         r = self.base(r)

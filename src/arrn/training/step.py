@@ -64,7 +64,7 @@ def may_leave_out(model: nn.Module, share: int, resolutions: int) -> bool:
         return True
     if not isinstance(model, ARRN) or model.dropout.draw == "sample":
         return False
-    survival = model.dropout.survival(len(model.residuals) + len(model.below))
+    survival = model.dropout.survival(len(model.droppable()))
     return any(round(share * q) == 0 for q in survival)
 
 
