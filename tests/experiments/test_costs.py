@@ -40,6 +40,16 @@ def test_skipping_levels_costs_less_and_a_fixed_network_has_one_cost() -> None:
     assert [entry["adapt"] for entry in list_multiply_adds(model, [8, 4])] == [None, None]
 
 
+@pytest.mark.parametrize("ndim", [1, 3])
+def test_sound_and_volumes_have_costs_too(ndim: int) -> None:
+    options = {"sizes": (8, 4), "features": (4, 8), "depth": 1, "expansion": 2, "ndim": ndim, "in_channels": 1}
+    model = arrn.create_model("arrn", **options).eval()
+    lower, full = [entry["multiply_adds"] for entry in list_multiply_adds(model, [4])]
+    assert 0 < lower < full
+    (entry, _) = measure_inference(model, [4], samples=3, batch_size=2, repeats=1)
+    assert entry["seconds"] > 0
+
+
 def test_the_discrepancy_is_rounding_for_perfect_kernels_only() -> None:
     images = torch.randn(4, 3, 8, 8)
     models = [awaken_norms(tiny(kernel), images) for kernel in ("perfect", "poor")]

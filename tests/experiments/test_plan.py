@@ -49,6 +49,12 @@ def test_the_rivals_learn_at_lower_resolutions() -> None:
     assert "specialist-24" in {run.name for run in plan("stl10")}
 
 
+@pytest.mark.parametrize(("dataset", "design"), [("fsdd", "arrn_audio_small"), ("adrenalmnist3d", "arrn_volume_small")])
+def test_sound_and_volumes_have_the_arrn_with_and_without_dropout(dataset: str, design: str) -> None:
+    assert [run.name for run in plan(dataset)] == [design, f"{design}-no-dropout"]
+    assert set(resolutions_for(SETS[dataset].size, dataset)) <= set(DESIGNS[design].sizes)
+
+
 def test_transplants_are_trained_with_the_dropout_of_the_data_sets_design() -> None:
     (run,) = choose(plan("cifar10"), "generalization", ["arrn_resnet18"])
     assert run.options == {"dropout": DESIGNS["arrn_cifar10"].dropout}

@@ -74,6 +74,16 @@ def test_the_table_as_json(tmp_path: Path) -> None:
 def test_levels_below_the_base_are_a_choice() -> None:
     axes = Axes([[8, 4]], [[4, 8]], [[2]], [[1]], [0.5], blockless=[(), (3, 2)])
     plain, lower = permute(axes)
-    assert "blockless" not in plain
-    assert lower["blockless"] == [3, 2]
+    assert (plain["blockless"], lower["blockless"]) == ([], [3, 2])
     assert design_name(lower) == "8-4_f4-8_e2-2_d1-1_b3-2_p0.5_inverted"
+
+
+def test_a_size_of_the_ladder_needs_no_level_without_a_block() -> None:
+    designs = permute(Axes([[8, 4], [8, 6, 4]], [[4, 8]], [[2]], [[1]], [0.5], blockless=[(12, 6, 2)]))
+    assert [options["blockless"] for options in designs] == [[6, 2], [2]]
+
+
+def test_blocks_and_what_they_lose_are_choices() -> None:
+    axes = Axes([[8, 4]], [[4, 8]], [[2]], [[1]], [0.5], repeats=[(1,), (1, 2)], block_dropout=[0.0, 0.1])
+    names = [design_name(options).removeprefix("8-4_f4-8_e2-2_d1-1_") for options in permute(axes)]
+    assert names == ["p0.5_inverted", "p0.5_bd0.1_inverted", "r1-2_p0.5_inverted", "r1-2_p0.5_bd0.1_inverted"]

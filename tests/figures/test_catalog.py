@@ -42,6 +42,37 @@ def test_with_every_run_nothing_is_lacking() -> None:
         assert drawing.lacking == ()
 
 
+def test_tables_hold_what_was_measured_and_name_what_was_not_run() -> None:
+    results = invent_all()
+    page = draw("tables", results).text
+    assert page is not None
+    ours = next(result for result in results if result.name == "arrn_small")
+    top = ours.points()[-1]
+    low, high = top["interval"]
+    (line,) = [line for line in page.splitlines() if line.startswith("| ARRN with Laplacian dropout | 1 |")]
+    cell = line.split("|")[3].replace("*", "").strip()
+    assert cell == f"{100 * top['accuracy']:.1f} ±{50 * (high - low):.1f}"
+    assert f"`{ours.command}`" in page
+    assert "### Not run" not in page
+    few = draw("tables", [result for result in results if result.name not in ("arrn_small-poor", "resnet50")])
+    assert few.text is not None
+    assert few.text.endswith("### Not run\n\n`arrn_small-poor`, `resnet50`\n")
+    assert "dual effect" in page
+    assert "dual effect" not in few.text
+
+
+def test_uneven_classes_have_a_table_of_balanced_accuracy() -> None:
+    (result,) = chosen("resnet18")
+    page = draw("tables", [result]).text
+    points = [{**point, "balanced_accuracy": 0.123} for point in result.report.results]
+    uneven = dataclasses.replace(result, report=dataclasses.replace(result.report, results=points))
+    assert page is not None
+    assert "Balanced" not in page
+    shown = draw("tables", [uneven]).text
+    assert shown is not None
+    assert "| ResNet18 | 12.3 |" in shown
+
+
 def test_without_results_nothing_is_drawn_from_them() -> None:
     drawings = list(draw_figures(FIGURES[:5], [], no_subject))
     assert [drawing.figure for drawing in drawings] == [None] * 5

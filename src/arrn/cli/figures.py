@@ -24,7 +24,8 @@ def figures(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="robustness, efficiency, generalization, ablation, tree, pyramid, features, bandwidth [default: all]."
+            help="robustness, efficiency, generalization, ablation, tree, tables, pyramid, features, bandwidth "
+            "[default: all]."
         ),
     ] = None,
     results: Annotated[
@@ -38,7 +39,7 @@ def figures(
         Path | None, typer.Option(help="The image of pyramid, features, bandwidth [default: one of the sample's].")
     ] = None,
 ) -> None:
-    """Draw the paper's figures, as PNG and SVG, from the results that there are.
+    """Draw the paper's figures, as PNG and SVG, and tables, as Markdown, from the results that there are.
 
     What a figure lacks is told, never made up: runs that were not run, times that were not taken. The pyramid, the
     features of a network and the picture of resolution and bandwidth need no results. The same results give the
@@ -65,13 +66,18 @@ def figures(
 def _save(drawing: Drawing, out: Path) -> str:
     """Writes the files of a figure; returns what is to be told of it."""
     from arrn.plots import save_figure
+    from arrn.writing import write_atomically
 
-    if drawing.figure is None:
+    if drawing.figure is None and drawing.text is None:
         return f"{drawing.stem}: not drawn; it lacks {', '.join(drawing.lacking) or 'results'}"
-    paths = [out / f"{drawing.stem}{suffix}" for suffix in FORMATS]
+    paths = [out / f"{drawing.stem}{suffix}" for suffix in (FORMATS if drawing.figure is not None else (".md",))]
     try:
         for path in paths:
-            save_figure(drawing.figure, path)
+            if drawing.figure is not None:
+                save_figure(drawing.figure, path)
+            elif drawing.text is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, drawing.text.encode())
     except OSError as error:
         raise ArrnError(f"cannot write to {out}: {error.strerror or error}") from error
     lacking = f"; it lacks {', '.join(drawing.lacking)}" if drawing.lacking else ""

@@ -24,7 +24,10 @@ def reproduce(
         str, typer.Argument(help="robustness, rivals, efficiency, generalization, ablation or all of them.")
     ],
     dataset: Annotated[
-        str, typer.Option(help="cifar10, cifar100, tinyimagenet, stl10, imagenette96, or the shipped sample.")
+        str,
+        typer.Option(
+            help="cifar10, cifar100, tinyimagenet, stl10, imagenette96, fsdd, adrenalmnist3d, or the shipped sample."
+        ),
     ],
     data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each network with this many seeds, from 0 on.")] = 1,

@@ -38,6 +38,10 @@ def sweep(
         _Lists,
         typer.Option(help="Sizes without a block that dropout also drops to, such as 24,12,6,4, or none; repeatable."),
     ] = None,
+    repeats: Annotated[_Lists, typer.Option(help="Blocks at each size, as --depth; repeatable.")] = None,
+    block_dropout: Annotated[
+        str | None, typer.Option(help="Shares of channels that blocks lose in training: 0,0.1.")
+    ] = None,
     holdout: Annotated[int | None, typer.Option(min=1, help="Training images to judge by [default: a tenth].")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's number.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each design with this many seeds, from 0 on.")] = 1,
@@ -61,7 +65,7 @@ def sweep(
 
     arrn sweep cifar10 --depth 2,4,6 --depth 2,2,8 --block inverted,zero_preserving --epochs 16 --jobs 4
 
-    arrn sweep cifar10 --blockless none --blockless 6,4 --epochs 16
+    arrn sweep cifar10 --blockless none --blockless 24,12,6,4 --epochs 16
 
     arrn sweep ~/pictures --sizes 64,32,16 --features 32,64,128 --holdout 500 --list
     """
@@ -77,7 +81,8 @@ def sweep(
     pick_device(device)
     dataset = set_or_path(dataset, data)
     root, usual = data_root(data), usual_set(dataset)
-    designs = permute(_axes(DESIGNS[usual.design], sizes, features, expansion, depth, p, block, blockless))
+    shape = (sizes, features, expansion, depth, repeats)
+    designs = permute(_axes(DESIGNS[usual.design], *shape, p, block, blockless, block_dropout))
     if len(designs) > limit:
         raise ArrnError(f"that are {len(designs)} designs, more than {limit}: fewer choices, or --limit {len(designs)}")
     train = open_dataset(dataset, root).train
@@ -123,9 +128,11 @@ def _axes(
     features: _Lists,
     expansion: _Lists,
     depth: _Lists,
+    repeats: _Lists,
     p: str | None,
     block: str,
     blockless: _Lists,
+    block_dropout: str | None,
 ) -> Axes:
     """What was given, the rest from the data set's own design."""
     from arrn.experiments.sweep import Axes
@@ -137,7 +144,10 @@ def _axes(
         [whole_numbers("--depth", text) for text in depth or []] or [design.depth],
         [design.dropout] if p is None else numbers("--p", p),
         [name.strip() for name in block.split(",")],
-        [[] if text.strip() == "none" else whole_numbers("--blockless", text) for text in blockless or ["none"]],
+        [[] if text.strip() == "none" else whole_numbers("--blockless", text) for text in blockless or []]
+        or [design.blockless],
+        [whole_numbers("--repeats", text) for text in repeats or []] or [design.repeats],
+        [design.block_dropout] if block_dropout is None else numbers("--block-dropout", block_dropout),
     )
 
 

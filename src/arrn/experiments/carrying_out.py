@@ -12,7 +12,7 @@ from torch import nn
 
 from arrn.data import Normalisation
 from arrn.documents import read_document
-from arrn.evaluation import Report
+from arrn.evaluation import Report, affordable_batch
 from arrn.experiments.costs import (
     count_parameter_range,
     list_multiply_adds,
@@ -30,6 +30,7 @@ from arrn.experiments.sets import resolutions_for
 from arrn.experiments.settings import FORMAT, FORMAT_VERSION, RUN_FILE
 from arrn.experiments.splits import open_split
 from arrn.models import create_model
+from arrn.models.entry import signal_axes
 from arrn.models.fixed import ResampledNetwork
 from arrn.nn.arrn import ARRN
 from arrn.signal.resample import resample
@@ -57,7 +58,7 @@ def carry_out(job: Job, watcher: Watcher | None = None, say: Callable[[str], Non
 def _carry_out(job: Job, watcher: Watcher | None, say: Callable[[str], None]) -> Path:
     run_training(job.settings, job.folder, job.machine, resume=job.folder.exists(), watcher=watcher, say=say)
     examined = open_split(job.settings, job.split)
-    resolutions = resolutions_for(max(map(max, examined.sizes)))
+    resolutions = resolutions_for(max(map(max, examined.sizes)), job.dataset)
     say(f"evaluating at {', '.join(map(str, resolutions))}")
     report = judge(
         job.folder,
@@ -71,7 +72,8 @@ def _carry_out(job: Job, watcher: Watcher | None, say: Callable[[str], None]) ->
     device = pick_device(job.machine.device)
     model, _, normalisation = load_network(job.folder, device)
     model.eval()
-    first = [examined.source.read(n)[None] for n in range(min(_COMPARED, len(examined.source)))]
+    compared = min(affordable_batch(_COMPARED, examined.sizes), len(examined.source))
+    first = [examined.source.read(n)[None] for n in range(compared)]
     images = _gather(first, normalisation, device)
     discrepancies = measure_discrepancies(model, images, resolutions)
     return write_result(_result(job, model, report, resolutions, discrepancies), job.results)
@@ -120,7 +122,7 @@ def measure_times(job: Job, repeats: int | None = None) -> Path:
     assert result is not None
     device = pick_device(job.machine.device)
     model = create_model(result.model["name"], **result.model["options"])  # weights do not matter for its time
-    order_memory(model.to(device), ndim=2)
+    order_memory(model.to(device), signal_axes(model) or 2)
     resolutions = [entry["resolution"] for entry in result.report.results]
     resolutions = list(dict.fromkeys(resolution for resolution in resolutions if resolution is not None))
     samples = result.report.results[0]["total"]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from arrn.experiments.precision import true_float32
-from arrn.models.entry import entry_grid
+from arrn.models.entry import entry_grid, signal_axes
 from arrn.nn import ARRN, EveryLevel, adaptation_discrepancy, count_parameters, multiply_adds
 from arrn.provenance import provenance
 from arrn.signal.resample import resample
@@ -29,7 +29,7 @@ def count_parameter_range(model: nn.Module) -> dict[str, int]:
 def list_multiply_adds(model: nn.Module, resolutions: Sequence[int]) -> list[dict[str, Any]]:
     """The multiply-adds of one image at each resolution, resampling to the network's grid included."""
     return [
-        {"resolution": size, "adapt": adapt, "multiply_adds": multiply_adds(run, (1, 3, size, size))}
+        {"resolution": size, "adapt": adapt, "multiply_adds": multiply_adds(run, _shape(model, 1, size))}
         for size in resolutions
         for adapt, run in _ways_to_run(model, size)
     ]
@@ -41,7 +41,7 @@ def measure_discrepancies(model: nn.Module, images: torch.Tensor, resolutions: S
 
     Args:
         model: in evaluation mode.
-        images: normalised, on the model's device, shape (batch, channels, height, width).
+        images: normalised, on the model's device, shape (batch, channels, *space).
         resolutions: to which they are lowered by the perfect kernel.
     """
     if not isinstance(model, ARRN):
@@ -76,14 +76,21 @@ def measure_inference(
     found = []
     with true_float32():
         for size in resolutions:
-            images = torch.randn(min(batch_size, samples), 3, size, size, device=device)
-            images = images.contiguous(memory_format=torch.channels_last)
+            images = torch.randn(_shape(model, min(batch_size, samples), size), device=device)
+            if images.ndim == 4:
+                images = images.contiguous(memory_format=torch.channels_last)
             for adapt, run in _ways_to_run(model, size):
                 time = time_call(partial(_run_over, run, images, samples), repeats, warmup=1)
                 seconds = {"seconds": time.median, "lower": time.lower, "upper": time.upper}
                 how = {"batch_size": batch_size, "precision": "float32", "device": hardware}
                 found.append({"resolution": size, "adapt": adapt, **seconds, "samples": samples, **how})
     return found
+
+
+def _shape(model: nn.Module, batch: int, size: int) -> tuple[int, ...]:
+    """Of a batch of signals that the network takes, with as many samples along each axis."""
+    channels = getattr(model, "in_channels", 3)
+    return (batch, int(channels), *[size] * (signal_axes(model) or 2))
 
 
 def _run_over(run: nn.Module, images: torch.Tensor, samples: int) -> None:
@@ -97,5 +104,5 @@ def _ways_to_run(model: nn.Module, size: int) -> list[tuple[bool | None, nn.Modu
         return [(None, model)]
     adapted = model.at_resolution(size).eval()
     # Where no level is skipped, both ways are the same module.
-    full = adapted if entry_grid(model, (size, size)) == model.grids[0] else EveryLevel(model)
+    full = adapted if entry_grid(model, (size,) * model.ndim) == model.grids[0] else EveryLevel(model)
     return [(True, adapted), (False, full)]

@@ -10,7 +10,7 @@ from typing import Any
 from arrn.errors import unknown_name
 from arrn.experiments.results import EXPERIMENTS
 from arrn.experiments.sets import experiment_set
-from arrn.models import model_options
+from arrn.models import DESIGNS, model_options
 from arrn.models.baselines import BASELINES
 from arrn.models.transplanting import TRANSPLANTS
 
@@ -48,6 +48,8 @@ def plan(dataset: str) -> list[PlannedRun]:
     """
     chosen = experiment_set(dataset)
     design, p = chosen.design, model_options(chosen.design)["dropout"]
+    if DESIGNS[design].ndim != 2:  # the other networks are for images
+        return _adaptive(design, "perfect", ("robustness",))
     others = [name for name in BASELINES if name not in _FIRST_BASELINES]
     return [
         *_adaptive(design, "perfect", (*_TIMED, "ablation")),

@@ -29,7 +29,10 @@ class Axes:
             1,2 on two. One value is for every size.
         p: Laplacian dropout's.
         block: "inverted" or "zero_preserving".
-        blockless: sizes without a block that Laplacian dropout also drops to; an empty list for none.
+        blockless: sizes without a block that Laplacian dropout also drops to, but for those that a ladder has; an
+            empty list for none.
+        repeats: blocks at each size, lists like those of `depth`.
+        block_dropout: the share of hidden channels that blocks lose in training.
     """
 
     sizes: Sequence[Sequence[int]]
@@ -39,6 +42,8 @@ class Axes:
     p: Sequence[float]
     block: Sequence[str] = ("inverted",)
     blockless: Sequence[Sequence[int]] = ((),)
+    repeats: Sequence[Sequence[int]] = ((1,),)
+    block_dropout: Sequence[float] = (0.0,)
 
 
 def permute(axes: Axes) -> list[dict[str, Any]]:
@@ -49,14 +54,14 @@ def permute(axes: Axes) -> list[dict[str, Any]]:
     [([8, 4], [1, 2], 0.6), ([8, 6, 4], [1, 1, 2], 0.4)]
     """
     found: dict[str, dict[str, Any]] = {}
-    choices = itertools.product(
-        axes.sizes, axes.features, axes.expansion, axes.depth, axes.p, axes.block, axes.blockless
-    )
-    for sizes, features, expansion, depth, p, block, blockless in choices:
-        lists = {"features": features, "expansion": expansion, "depth": depth}
+    shapes = itertools.product(axes.sizes, axes.features, axes.expansion, axes.depth, axes.repeats)
+    manners = itertools.product(axes.p, axes.block, axes.blockless, axes.block_dropout)
+    for (sizes, *shape), (p, block, blockless, block_dropout) in itertools.product(shapes, manners):
+        lists = dict(zip(("features", "expansion", "depth", "repeats"), shape, strict=True))
         options: dict[str, Any] = {"sizes": list(sizes)}
         options |= {name: _fit(values, len(sizes)) for name, values in lists.items()}
-        options |= {"dropout": p, "block": block} | ({"blockless": list(blockless)} if blockless else {})
+        options |= {"dropout": p, "block": block, "block_dropout": block_dropout}
+        options["blockless"] = [size for size in blockless if size < sizes[0] and size not in sizes]
         found.setdefault(design_name(options), options)
     return list(found.values())
 
@@ -72,13 +77,20 @@ def design_name(options: Mapping[str, Any]) -> str:
     """A name that tells the options, and is good for a file.
 
     >>> design_name({"sizes": [8, 4], "features": [4, 8], "expansion": [2, 2.5], "depth": [1, 2],
-    ...              "dropout": 0.4, "block": "inverted"})
-    '8-4_f4-8_e2-2.5_d1-2_p0.4_inverted'
+    ...              "repeats": [1, 2], "blockless": [6, 3], "dropout": 0.4, "block_dropout": 0.1,
+    ...              "block": "inverted"})
+    '8-4_f4-8_e2-2.5_d1-2_r1-2_b6-3_p0.4_bd0.1_inverted'
     """
-    letters = {"sizes": "", "features": "f", "expansion": "e", "depth": "d"}
-    lists = [letter + "-".join(f"{value:g}" for value in options[name]) for name, letter in letters.items()]
-    blockless = ["b" + "-".join(map(str, options["blockless"]))] if options.get("blockless") else []
-    return "_".join([*lists, *blockless, f"p{options['dropout']:g}", options["block"]])
+    letters = {"sizes": "", "features": "f", "expansion": "e", "depth": "d", "repeats": "r", "blockless": "b"}
+    # What is as in the paper goes without saying.
+    left_out = {name for name in ("repeats", "blockless") if set(options[name]) <= {1}}
+    lists = [
+        letter + "-".join(f"{value:g}" for value in options[name])
+        for name, letter in letters.items()
+        if name not in left_out
+    ]
+    dropped = [f"bd{options['block_dropout']:g}"] if options["block_dropout"] else []
+    return "_".join([*lists, f"p{options['dropout']:g}", *dropped, options["block"]])
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from arrn.evaluation.decisions import Combination, decision_tree
+from arrn.evaluation.decisions import Combination, Decision, decision_tree
 from arrn.figures.drawing import Drawing
 from arrn.figures.runs import Run, describe, missing_runs
 from arrn.plots import Point, draw_ablation, draw_decision_tree
 
-__all__ = ["ablation", "tree"]
+__all__ = ["ablation", "ablation_tree", "tree"]
 
 KERNELS = ("perfect", "fair", "poor")
 """From the best to the poorest, the order of figures and of the paper's claim."""
+
+_WANTED = [Combination(k, dropout, adapt) for k in KERNELS for dropout in (True, False) for adapt in (True, False)]
 
 Combinations = Mapping[Combination, tuple[Point, ...]]
 
@@ -35,21 +37,36 @@ def tree(dataset: str, runs: Sequence[Run]) -> Drawing:
     stem, lacking = f"tree-{dataset}", missing_runs(dataset, runs, "ablation")
     chosen = _one_network(runs)
     accuracies = _combinations(chosen)
-    wanted = [Combination(k, dropout, adapt) for k in KERNELS for dropout in (True, False) for adapt in (True, False)]
-    missing = tuple(str(combination) for combination in wanted if combination not in accuracies)
+    missing = tuple(str(combination) for combination in _WANTED if combination not in accuracies)
     if missing:
         return Drawing(stem, None, lacking or missing)
-    sizes = set.intersection(*({point.resolution for point in points} for points in accuracies.values()))
-    if not sizes:
+    sizes, decisions = _common_sizes(accuracies), ablation_tree(runs)
+    if decisions is None:
         return Drawing(stem, None, ("a resolution that all runs were evaluated at",))
-    means = {
-        combination: fmean(point.value for point in points if point.resolution in sizes)
-        for combination, points in accuracies.items()
-    }
     named = ", ".join(map(str, sorted(sizes, reverse=True)))
     trained = describe(chosen, bands=False)
     title = f"{chosen[0].first.model['name']} on {trained}\naccuracy averaged over resolutions {named}"
-    return Drawing(stem, draw_decision_tree(decision_tree(means), title), lacking)
+    return Drawing(stem, draw_decision_tree(decisions, title), lacking)
+
+
+def ablation_tree(runs: Sequence[Run]) -> Decision | None:
+    """The tree of all combinations, by accuracy averaged over the resolutions that all have; None if one lacks."""
+    accuracies = _combinations(_one_network(runs))
+    if any(combination not in accuracies for combination in _WANTED):
+        return None
+    sizes = _common_sizes(accuracies)
+    if not sizes:
+        return None
+    return decision_tree(
+        {
+            combination: fmean(point.value for point in points if point.resolution in sizes)
+            for combination, points in accuracies.items()
+        }
+    )
+
+
+def _common_sizes(accuracies: Combinations) -> set[int]:
+    return set.intersection(*({point.resolution for point in points} for points in accuracies.values()))
 
 
 def _one_network(runs: Sequence[Run]) -> list[Run]:

@@ -13,6 +13,7 @@ from arrn.figures.drawing import Drawing
 from arrn.figures.picturing import picture_bandwidth, picture_features, picture_pyramid
 from arrn.figures.runs import Run, group_runs
 from arrn.figures.subject import Subject
+from arrn.figures.tables import tables
 
 __all__ = ["FIGURES", "choose_figures", "draw_figures"]
 
@@ -22,6 +23,7 @@ _FROM_RESULTS: dict[str, tuple[str, Callable[[str, Sequence[Run]], Drawing]]] = 
     "generalization": ("generalization", generalization),
     "ablation": ("ablation", ablation),
     "tree": ("ablation", tree),
+    "tables": ("all", tables),
 }
 _PICTURES: dict[str, Callable[[Subject], Drawing]] = {
     "pyramid": picture_pyramid,

@@ -88,7 +88,8 @@ def _span(numbers: set[int]) -> str:
 
 
 def missing_runs(dataset: str, runs: Iterable[Run], *experiments: str) -> tuple[str, ...]:
-    """The names of planned runs that have no result yet; none for a data set without a plan."""
+    """The names of planned runs, of some experiments or of all, that have no result yet; none without a plan."""
     there = {run.name for run in runs}
     planned = plan(dataset) if dataset in SETS else []
-    return tuple(run.name for run in planned if run.name not in there and set(experiments) & set(run.experiments))
+    wanted = [run for run in planned if not experiments or set(experiments) & set(run.experiments)]
+    return tuple(run.name for run in wanted if run.name not in there)

@@ -30,6 +30,9 @@ class Design:
         policy: the level for inputs between two sizes, as the paper evaluates its data set.
         ndim: axes of space: 1 (sound), 2 (images), 3 (volumes).
         in_channels: channels of the inputs it was designed for.
+        repeats: blocks at each size, or one number for all.
+        blockless: sizes without a block that Laplacian dropout also drops to.
+        block_dropout: the share of hidden channels that every block loses in training.
     """
 
     purpose: str
@@ -42,6 +45,9 @@ class Design:
     policy: Policy = "exact"
     ndim: int = 2
     in_channels: int = 3
+    repeats: tuple[int, ...] = (1,)
+    blockless: tuple[int, ...] = ()
+    block_dropout: float = 0.0
 
 
 # The paper gives the parameters at the base and in all, not the ladders: those are ours. For CIFAR-10, ladders
@@ -61,10 +67,13 @@ DESIGNS = {
         purpose="CIFAR-10; 5.33M parameters at the base, 8.09M in all, as in the paper",
         sizes=(32, 16, 8),
         features=(64, 128, 256),
-        expansion=(4, 7, 3.8125),
-        depth=(2, 4, 6),
+        expansion=(4, 8, 3.5625),
+        depth=(2, 2, 2),
+        repeats=(1, 2, 4),
         num_classes=10,
         dropout=0.6,
+        blockless=(24, 12, 6, 4),
+        block_dropout=0.15,
     ),
     "arrn_cifar100": Design(
         purpose="CIFAR-100; 9.59M parameters at the base, 14.5M in all, as in the paper",
@@ -136,8 +145,8 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         draw: Draw = "stratified",
         policy: Policy = design.policy,
         block: str = "inverted",
-        blockless: Sequence[Size] = (),
-        block_dropout: float = 0.0,
+        blockless: Sequence[Size] = design.blockless,
+        block_dropout: float = design.block_dropout,
         rejection: Rejection = "mean",
     ) -> ARRN:
         return build_arrn(
@@ -156,6 +165,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
             blockless=blockless,
             block_dropout=block_dropout,
             rejection=rejection,
+            repeats=design.repeats if len(design.repeats) > 1 else design.repeats[0],
         )
 
     build.__doc__ = f"""An ARRN for {design.purpose}: {" -> ".join(map(str, design.sizes))}.

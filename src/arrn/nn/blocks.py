@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from arrn.errors import ArrnError
+from arrn.nn.constancy import preserves_zero, takes_context
 from arrn.nn.convolution import BATCH_NORMS, CHANNEL_DROPOUTS, CONVOLUTIONS, REPLICATE_CONVOLUTIONS
 from arrn.nn.fast_block import can_fuse, fused_forward
 from arrn.nn.normalization import BatchRMSNorm
@@ -83,15 +84,22 @@ class InvertedBlock(nn.Sequential):
 class ResidualStack(nn.Sequential):
     """Blocks that each add to the signal: x + b(x), one after the other, for depth that trains easily.
 
+    Zero stays zero if each block keeps it; context goes to every block, if they take it.
+
     Shape: whatever the blocks keep, unchanged.
 
     >>> ResidualStack(InvertedBlock(8, depth=1), InvertedBlock(8, depth=1))(torch.rand(1, 8, 5, 7)).shape
     torch.Size([1, 8, 5, 7])
     """
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def __init__(self, *blocks: nn.Module) -> None:
+        super().__init__(*blocks)
+        self.preserves_zero = all(preserves_zero(block) for block in blocks)
+        self.takes_context = all(takes_context(block) for block in blocks)
+
+    def forward(self, x: torch.Tensor, *context: torch.Tensor) -> torch.Tensor:
         for block in self:
-            x = x + block(x)
+            x = x + block(x, *context)
         return x
 
 

@@ -1,0 +1,139 @@
+"""Results as tables in Markdown: accuracies, what adaptation changes, the paper's rule, and how to do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from arrn.evaluation.decisions import check_dual_effect, discrepancy_grows
+from arrn.figures.ablating import ablation_tree
+from arrn.figures.comparing import in_order
+from arrn.figures.drawing import Drawing
+from arrn.figures.naming import name_curves
+from arrn.figures.runs import Run, missing_runs
+from arrn.plots import Point
+
+__all__ = ["markdown_table", "tables"]
+
+_UNEVEN = 1e-3  # float32 rounding is far below, uneven classes far above
+
+
+def tables(dataset: str, runs: Sequence[Run]) -> Drawing:
+    """All tables of a data set, each under a heading; what the plan has and nobody ran is named at the end."""
+    ordered = in_order(runs)
+    lacking = missing_runs(dataset, runs)
+    parts = {
+        "Accuracy": _accuracies(ordered),
+        "Balanced accuracy": _balanced(ordered),
+        "With and without adaptation": _agreements([run for run in ordered if run.first.adaptive]),
+        "The dual effect of dropout": _rule(runs),
+        "Runs": _runs(ordered),
+        "Not run": ", ".join(f"`{name}`" for name in lacking),
+    }
+    sections = [f"### {title}\n\n{text}\n" for title, text in parts.items() if text]
+    return Drawing(f"tables-{dataset}", None, lacking, "\n".join(sections))
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is to the left and the others to the right.
+
+    >>> print(markdown_table(["a", "b"], [["x", "1"]]))
+    | a | b |
+    |---|--:|
+    | x | 1 |
+    """
+    rule = "|---|" + "--:|" * (len(head) - 1)
+    return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _sizes(runs: Sequence[Run]) -> list[int]:
+    return sorted({point.resolution for run in runs for point in run.points()}, reverse=True)
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    return [curve.label for curve in name_curves([(run, run.points()) for run in runs])]
+
+
+def _accuracies(runs: Sequence[Run]) -> str:
+    """Percent with the 95% interval of one seed, or the mean of several with half of their range; the best in bold."""
+    sizes = _sizes(runs)
+    lines = [{point.resolution: point for point in run.points()} for run in runs]
+    best = {size: max(line[size].value for line in lines if size in line) for size in sizes}
+    rows = []
+    for label, run, line in zip(_labels(runs), runs, lines, strict=True):
+        cells = [_percent(line[size], line[size].value == best[size]) if size in line else "" for size in sizes]
+        mean = 100 * fmean(point.value for point in line.values()) if len(line) == len(sizes) else None
+        rows.append([label, str(len(run.results)), *cells, "" if mean is None else f"{mean:.1f}"])
+    return markdown_table(["network", "seeds", *map(str, sizes), "mean"], rows)
+
+
+def _balanced(runs: Sequence[Run]) -> str:
+    """The mean over classes of the accuracy on each, in percent; nothing where classes are as large as each other."""
+    sizes = _sizes(runs)
+    rows, uneven = [], False
+    for label, run in zip(_labels(runs), runs, strict=True):
+        found: dict[int, list[float]] = {size: [] for size in sizes}
+        for point in (point for result in run.results for point in result.points()):
+            found[point["resolution"]].append(point["balanced_accuracy"])
+            uneven |= abs(point["balanced_accuracy"] - point["accuracy"]) > _UNEVEN
+        rows.append([label, *(f"{100 * fmean(found[size]):.1f}" if found[size] else "" for size in sizes)])
+    return markdown_table(["network", *map(str, sizes)], rows) if uneven else ""
+
+
+def _percent(point: Point, best: bool) -> str:
+    value = f"{100 * point.value:.1f}"
+    return f"{f'**{value}**' if best else value} ±{50 * (point.high - point.low):.1f}"
+
+
+def _agreements(runs: Sequence[Run]) -> str:
+    """At how many of the test images adapted and full evaluation give the same class, in percent."""
+    sizes = _sizes(runs)
+    rows = []
+    for label, run in zip(_labels(runs), runs, strict=True):
+        found: dict[int, list[float]] = {size: [] for size in sizes}
+        for result in run.results:
+            for point in result.points():
+                if "agreement" in point:
+                    found[point["resolution"]].append(point["agreement"])
+        # The seed that agrees least stands for all.
+        rows.append([label, *(f"{100 * min(found[size]):.2f}" if found[size] else "" for size in sizes)])
+    return markdown_table(["answers that agree, %", *map(str, sizes)], rows) if rows else ""
+
+
+def _rule(runs: Sequence[Run]) -> str:
+    """The paper's decision rule, leaf by leaf; nothing unless all combinations were run."""
+    tree = ablation_tree(runs)
+    if tree is None:
+        return ""
+    rows = []
+    for verdict in check_dual_effect(tree):
+        wanted = "above 1" if verdict.above else "below 1"
+        outcome = {None: "1 within rounding", True: "yes", False: "**no**"}[verdict.holds]
+        rows.append([str(verdict.combination), wanted, f"{verdict.factor:.4f}", outcome])
+    table = markdown_table(["kernel, dropout, adaptation", "theory", "factor", "holds"], rows)
+    grows = {dropout: "yes" if discrepancy_grows(tree, dropout) else "no" for dropout in (True, False)}
+    return f"{table}\n\nFurther from 1 for poorer kernels: with dropout {grows[True]}, without {grows[False]}."
+
+
+def _runs(runs: Sequence[Run]) -> str:
+    rows = []
+    for run in runs:
+        first, where = run.first, run.first.provenance
+        low, high = first.parameters["base"] / 1e6, first.parameters["total"] / 1e6
+        size = f"{high:.2f}M" if low == high else f"{low:.2f}M to {high:.2f}M"
+        machine = where.get("gpu") or where.get("processor") or "unknown"
+        minutes = fmean(result.training_seconds for result in run.results) / 60
+        versions = f"torch {where.get('torch', '?')}, commit {where.get('commit') or '?'}"
+        rows.append(
+            [
+                f"`{run.name}`",
+                ", ".join(str(result.seed) for result in run.results),
+                size,
+                str(first.epochs),
+                f"{minutes:.1f}",
+                f"{machine}, {versions}",
+                f"`{run.results[-1].command}`",
+            ]
+        )
+    head = ["run", "seeds", "parameters", "epochs", "minutes of training", "where", "command"]
+    return markdown_table(head, rows)
