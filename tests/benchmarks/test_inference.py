@@ -12,6 +12,7 @@ from arrn.benchmarks.efficiency import efficiency_panels
 from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.networks import build_baseline, fold_baseline
 from arrn.benchmarks.ways import INFERENCE_WAYS
+from arrn.models import DESIGNS
 from arrn.nn import awaken_norms
 from arrn.timing import Timing
 from runs import TINY
@@ -123,7 +124,10 @@ def test_a_call_over_all_inputs_reaches_each(device: torch.device) -> None:
 
 
 def test_depthwise_convolutions_are_found_once_each() -> None:
-    assert depthwise_shapes(arrn.create_model("arrn_cifar10")) == [(256, 32, 32), (896, 16, 16), (976, 8, 8)]
+    design = DESIGNS["arrn_cifar10"]
+    hidden = [round(f * e) for f, e in zip(design.features, design.expansion, strict=True)]
+    expected = [(channels, size, size) for channels, size in zip(hidden, design.sizes, strict=True)]
+    assert depthwise_shapes(arrn.create_model("arrn_cifar10")) == expected
     assert depthwise_shapes(arrn.create_model("arrn", **TINY, block="zero_preserving")) == [(16, 4, 4)]
 
 
