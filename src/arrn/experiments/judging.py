@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadata, Normalisation]:
-    """The network of a folder on the device, what it expects of its inputs, and what makes inputs so.
+    """The network of a folder on the device, in float32, what it expects of its inputs, and what makes inputs so.
 
     Raises:
         ArrnError: for a folder without a finished run, or a network that was saved without its normalisation.
@@ -55,7 +55,7 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
             f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
     _check_metadata(model, metadata, folder)
-    order_memory(model.to(device), signal_axes(model) or 2)
+    order_memory(model.float().to(device), signal_axes(model) or 2)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
 
 
