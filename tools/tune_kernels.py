@@ -21,11 +21,25 @@ from typing import Any
 
 import torch
 
+import arrn
+from arrn.benchmarks.depthwise import depthwise_shapes
 from arrn.gpu.tiling import RowTiling, StripTiling
+from arrn.nn import ARRN
 
-SHAPES = [(128, 32, 32, 256), (51, 32, 32, 256), (82, 16, 16, 896), (128, 8, 8, 976)]
+BATCH = 128
 Calls = dict[str, tuple[Callable[[], object], int]]
 """Kernels by name: a call, and how often it must move a tensor of the given shape."""
+
+
+def shapes() -> list[tuple[int, ...]]:
+    """The target's own, and for each size of `arrn_cifar10` as many samples of a batch as dropout leaves there."""
+    model = arrn.create_model("arrn_cifar10")
+    assert isinstance(model, ARRN)
+    steps = model.droppable()
+    kept = dict(zip(steps, model.dropout.survival(len(steps)), strict=True))
+    samples = [*(round(BATCH * kept[residual]) for residual in model.levels), BATCH]
+    grids = [(*grid, channels) for channels, *grid in depthwise_shapes(model)]
+    return [(BATCH, 32, 32, 256), *((count, *grid) for count, grid in zip(samples, grids, strict=True))]
 
 
 def forward_calls(shape: tuple[int, ...], tiling: StripTiling) -> Calls:
@@ -136,7 +150,7 @@ def main() -> None:
     rate = bandwidth()
     print(f"copy: {rate / 1e12:.2f} TB/s", flush=True)
     rows = []
-    for shape, (calls, several) in itertools.product(SHAPES, FAMILIES):
+    for shape, (calls, several) in itertools.product(shapes(), FAMILIES):
         tensor = 2 * torch.Size(shape).numel()
         for name in calls(shape, several[0]):
             timed = []

@@ -63,22 +63,31 @@ def figures(
         say(_save(drawing, out))
 
 
-def _save(drawing: Drawing, out: Path) -> str:
-    """Writes the files of a figure; returns what is to be told of it."""
+def _write(drawing: Drawing, out: Path) -> list[Path]:
+    """Writes the picture, or the page of tables, if there is one; returns the files."""
     from arrn.plots import save_figure
     from arrn.writing import write_atomically
 
-    if drawing.figure is None and drawing.text is None:
-        return f"{drawing.stem}: not drawn; it lacks {', '.join(drawing.lacking) or 'results'}"
-    paths = [out / f"{drawing.stem}{suffix}" for suffix in (FORMATS if drawing.figure is not None else (".md",))]
+    if drawing.text is not None:
+        page = out / f"{drawing.stem}.md"
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(page, drawing.text.encode())
+        return [page]
+    if drawing.figure is None:
+        return []
+    paths = [out / f"{drawing.stem}{suffix}" for suffix in FORMATS]
+    for path in paths:
+        save_figure(drawing.figure, path)
+    return paths
+
+
+def _save(drawing: Drawing, out: Path) -> str:
+    """Writes the files of a figure; returns what is to be told of it."""
     try:
-        for path in paths:
-            if drawing.figure is not None:
-                save_figure(drawing.figure, path)
-            elif drawing.text is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, drawing.text.encode())
+        paths = _write(drawing, out)
     except OSError as error:
         raise ArrnError(f"cannot write to {out}: {error.strerror or error}") from error
+    if not paths:
+        return f"{drawing.stem}: not drawn; it lacks {', '.join(drawing.lacking) or 'results'}"
     lacking = f"; it lacks {', '.join(drawing.lacking)}" if drawing.lacking else ""
     return f"{drawing.stem}: {', '.join(map(str, paths))}{lacking}"

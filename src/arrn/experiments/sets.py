@@ -17,7 +17,7 @@ class ExperimentSet:
 
     Attributes:
         design: the ARRN that was designed for it.
-        size: of its images.
+        size: of its samples, along each axis.
         recipe: the paper's, or what suits a set that the paper does not have.
         resolutions: where it is evaluated, highest first; none is what suits the size.
     """

@@ -40,10 +40,10 @@ def tree(dataset: str, runs: Sequence[Run]) -> Drawing:
     missing = tuple(str(combination) for combination in _WANTED if combination not in accuracies)
     if missing:
         return Drawing(stem, None, lacking or missing)
-    sizes, decisions = _common_sizes(accuracies), ablation_tree(runs)
+    decisions = _decide(accuracies)
     if decisions is None:
         return Drawing(stem, None, ("a resolution that all runs were evaluated at",))
-    named = ", ".join(map(str, sorted(sizes, reverse=True)))
+    named = ", ".join(map(str, sorted(_common_sizes(accuracies), reverse=True)))
     trained = describe(chosen, bands=False)
     title = f"{chosen[0].first.model['name']} on {trained}\naccuracy averaged over resolutions {named}"
     return Drawing(stem, draw_decision_tree(decisions, title), lacking)
@@ -51,7 +51,10 @@ def tree(dataset: str, runs: Sequence[Run]) -> Drawing:
 
 def ablation_tree(runs: Sequence[Run]) -> Decision | None:
     """The tree of all combinations, by accuracy averaged over the resolutions that all have; None if one lacks."""
-    accuracies = _combinations(_one_network(runs))
+    return _decide(_combinations(_one_network(runs)))
+
+
+def _decide(accuracies: Combinations) -> Decision | None:
     if any(combination not in accuracies for combination in _WANTED):
         return None
     sizes = _common_sizes(accuracies)

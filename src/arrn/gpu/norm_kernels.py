@@ -209,9 +209,7 @@ def norm_silu_sums_kernel(
     for start in range(program * BLOCK_M, rows, programs * BLOCK_M):
         v, g = coming.to(tl.float32), coming_gradient.to(tl.float32)
         if MASKED:
-            g *= tl.load(mask + row // rows_each * channels + channel, mask=is_row & is_channel, other=0.0).to(
-                tl.float32
-            )
+            g *= _factors(mask, row, rows_each, channel, channels, is_row & is_channel)
         row, is_row = _rows_from(start + programs * BLOCK_M, rows, BLOCK_M, BACKWARDS)
         coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
         coming_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)

@@ -78,7 +78,7 @@ class LaplacianChain(nn.Module, ABC):
             The base's output, and the order in which the batch was taken (None: as it was).
         """
         steps = self.droppable(level)
-        count = self.skipped + len(self.droppable())
+        count = self.skipped + len(self.residuals) + len(self.blockless)
         survivors = self.dropout(x.shape[0], count, x.device, first=count - len(steps))
         order = None if survivors is None else survivors.order
         r = self._enter(x if order is None else x[order], level)
