@@ -10,6 +10,7 @@ import arrn
 from arrn.errors import ArrnError
 from arrn.nn import ARRN, LaplacianDropout
 from arrn.signal import kernel, resample
+from arrn.signal.grid import Size, as_grid
 
 SMALL = {"sizes": (12, 8), "features": (4, 6), "depth": 1, "expansion": 2, "head_dropout": 0.0}
 
@@ -63,6 +64,30 @@ def test_each_sample_is_smoothed_once(draw: str) -> None:
     assert_equal_in_some_order(
         what_the_base_gets(model, x), what_the_base_gets(network(dropout=1.0, **options).train(), x)
     )
+
+
+@pytest.mark.parametrize("boundary", ["symmetric", "periodic"])
+@pytest.mark.parametrize(("sizes", "lower"), [((13, 6), (9, 4, 3)), (((12, 9), (6, 5)), ((9, 7), (4, 3)))])
+def test_lowering_the_input_is_lowering_at_each_level(
+    sizes: tuple[Size, ...], lower: tuple[Size, ...], boundary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for ndim in (1, 2, 3) if isinstance(sizes[0], int) else (2,):
+        options = {"ndim": ndim, "kernel": kernel("perfect", boundary=boundary), "dropout": 0.7, "in_channels": 2}
+        model = network(sizes=sizes, blockless=lower, **options).train()
+        x = torch.randn(24, 2, *as_grid(sizes[0], ndim), dtype=torch.float64)
+        torch.manual_seed(1)
+        ahead = what_the_base_gets(model, x)
+        with monkeypatch.context() as patch:
+            patch.setattr("arrn.nn.chain.lower_ahead", lambda x, steps, kept: (x, kept))
+            torch.manual_seed(1)
+            at_each_level = what_the_base_gets(model, x)
+        torch.testing.assert_close(ahead, at_each_level)
+
+
+def test_an_input_below_a_level_is_left_alone_by_it() -> None:
+    model = network(blockless=[11, 5], dropout=[1.0, 1.0, 0.0]).train()
+    x = torch.randn(4, 3, 7, 7, dtype=torch.float64)
+    assert_equal_in_some_order(what_the_base_gets(model, x), what_the_base_gets(model.eval(), x))
 
 
 def test_keeping_them_changes_nothing() -> None:

@@ -1,10 +1,12 @@
-"""The dtype that torch's autocast leaves to operators of our own."""
+"""The dtype that torch's autocast leaves to operators of our own, and doing without it."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
-__all__ = ["product_dtype"]
+__all__ = ["as_precise_as", "product_dtype"]
 
 
 def product_dtype(x: torch.Tensor) -> torch.dtype:
@@ -16,3 +18,9 @@ def product_dtype(x: torch.Tensor) -> torch.dtype:
     """
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def as_precise_as(x: torch.Tensor) -> AbstractContextManager[object]:
+    """Where products with `x` are taken in its own dtype, whatever autocast says."""
+    device = x.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()

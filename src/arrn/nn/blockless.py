@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError
+from arrn.gpu import as_precise_as
 from arrn.nn.resampling import Resampling
 from arrn.signal.grid import Grid, check_descent, format_grid
 from arrn.signal.kernels import Kernel
+from arrn.signal.resample import resample_in_network
 
-__all__ = ["BlocklessLevel"]
+__all__ = ["BlocklessLevel", "lower_ahead"]
 
 
 class BlocklessLevel(nn.Module):
@@ -67,5 +71,45 @@ class BlocklessLevel(nn.Module):
         smooth: torch.Tensor = self.up(self.down(r[survivors:end]))
         return torch.cat([r[:survivors], smooth, r[end:]])
 
+    def lowered(self, x: torch.Tensor) -> torch.Tensor:
+        """An input of the network, on any grid, with what this level drops dropped."""
+        grid = tuple(int(n) for n in x.shape[2:])
+        lower = tuple(min(n, m) for n, m in zip(grid, self.lower, strict=True))
+        if lower == grid:
+            return x
+        kernel = self.down.kernel
+        return resample_in_network(resample_in_network(x, lower, kernel), grid, kernel)
+
     def extra_repr(self) -> str:
         return f"{format_grid(self.size)}, smoothed to {format_grid(self.lower)}"
+
+
+def lower_ahead(
+    x: torch.Tensor, steps: Sequence[nn.Module], kept: Sequence[torch.Tensor | int | None]
+) -> tuple[torch.Tensor, Sequence[torch.Tensor | int | None]]:
+    """Does the blockless levels' work on the input, where that is the same.
+
+    A sample that drops to such a level meets only smoothings and projections on its way there. With an exact kernel
+    those commute with its own smoothing, which then costs next to nothing: an input has few channels and wants no
+    gradient.
+
+    Args:
+        x: the input, in the order in which samples are dropped.
+        steps: what dropout can drop, in descending order.
+        kept: for each of them, how many samples keep it; gates and None are left as they are.
+
+    Returns:
+        The input with those samples lowered, and `kept` with nothing left to do for blockless levels.
+    """
+    counts = [count for count in kept if isinstance(count, int)]
+    exact = any(isinstance(step, BlocklessLevel) and step.down.kernel.exact for step in steps)
+    if len(counts) < len(steps) or not exact:
+        return x, kept
+    groups = x.tensor_split(counts)
+    with as_precise_as(x):
+        lowered = [
+            step.lowered(group) if isinstance(step, BlocklessLevel) and group.shape[0] else group
+            for step, group in zip(steps, groups[1:], strict=True)
+        ]
+    left = [None if isinstance(step, BlocklessLevel) else count for step, count in zip(steps, counts, strict=True)]
+    return torch.cat([groups[0], *lowered]), left

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from arrn.nn.blockless import BlocklessLevel
+from arrn.nn.blockless import BlocklessLevel, lower_ahead
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.residual import LaplacianResidual
 
@@ -81,8 +81,9 @@ class LaplacianChain(nn.Module, ABC):
         count = self.skipped + len(self.residuals) + len(self.blockless)
         survivors = self.dropout(x.shape[0], count, x.device, first=count - len(steps))
         order = None if survivors is None else survivors.order
-        r = self._enter(x if order is None else x[order], level)
-        kept = [None] * len(steps) if survivors is None else survivors.levels
+        kept: Sequence[torch.Tensor | int | None] = [None] * len(steps) if survivors is None else survivors.levels
+        x, kept = lower_ahead(x if order is None else x[order], steps, kept)
+        r = self._enter(x, level)
         for step, here, next_ in zip(steps, kept, [*kept, None][1:], strict=True):
             if isinstance(step, BlocklessLevel):
                 r = step(r, here, next_)

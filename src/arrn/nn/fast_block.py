@@ -103,11 +103,15 @@ def _train_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
     normal = _next_normal(norm, measure_moments(y.detach()))
     pivot = after.get_buffer("running_mean")
     z, partial = norm_silu_depthwise(y, norm.weight, norm.bias, normal, depthwise.weight, pivot)
-    mask = None
-    if stage.dropout is not None:
-        # Drawn as the layer itself would draw it.
-        mask = stage.dropout(z.new_ones(z.shape[0], z.shape[-1], 1, 1)).flatten(1)
-    return norm_silu_rows(z, after.weight, after.bias, _next_normal(after, partial), mask)
+    return norm_silu_rows(z, after.weight, after.bias, _next_normal(after, partial), _mask(stage.dropout, z))
+
+
+def _mask(dropout: nn.Module | None, z: torch.Tensor) -> torch.Tensor | None:
+    """What the layer multiplies channels by, drawn as it draws them; shape (batch, channels)."""
+    if not isinstance(dropout, nn.Dropout2d):
+        return None
+    kept = 1 - dropout.p
+    return z.new_empty(z.shape[0], z.shape[-1]).bernoulli_(kept).div_(kept)
 
 
 def _next_normal(norm: nn.BatchNorm2d, partial: torch.Tensor) -> torch.Tensor:
