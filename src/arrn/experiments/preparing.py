@@ -14,6 +14,7 @@ from arrn.evaluation import affordable_batch, evaluate, settings_for
 from arrn.experiments.building import build_network
 from arrn.experiments.device import tune_device
 from arrn.experiments.machine import Machine
+from arrn.experiments.rehearsal import rehearsing
 from arrn.experiments.settings import RunSettings
 from arrn.experiments.splits import RunData
 from arrn.experiments.team_run import least_share, share_norms
@@ -79,7 +80,23 @@ def prepare(
     form = data.train.source.form
     order_memory(share_norms(model, machine, team, device).to(device), form.ndim)
     placement = Placement.by(lambda size: entry_grid(model, size), data.train.sizes, entry_kernel(model))
-    batches = batches_of(data.train, placement, recipe.batch_size)
+    grids = set(placement.targets.values())
+    tune_device(device, one_shape=len(grids) == 1 and not machine.deterministic)
+
+    def make_step(network: nn.Module, normalisation: Normalisation, steps: int, least: int = 0) -> TrainingStep:
+        augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment)
+        captured = machine.captured and network is model
+        several = team if team.size > 1 else None
+        return TrainingStep(
+            network, augmentation, recipe, steps, settings.seed, machine.compiled, captured, several, least
+        )
+
+    with ExitStack() as meanwhile:
+        if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
+            shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *grids.pop())
+            plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
+            meanwhile.enter_context(rehearsing(model, lambda network: make_step(network, plain, 1), shape, form.dtype))
+        batches = batches_of(data.train, placement, recipe.batch_size)
     least = least_share(batches, team)
     mean, std = data.dataset.mean, data.dataset.std
     if mean is None or std is None:
@@ -90,18 +107,7 @@ def prepare(
         sizes = data.validation.sizes
         few = affordable_batch(recipe.batch_size, sizes)
         validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
-    tune_device(device, one_shape=len(batches.grids) == 1 and not machine.deterministic)
-    step = TrainingStep(
-        model,
-        Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment),
-        recipe,
-        recipe.epochs * len(batches),
-        settings.seed,
-        machine.compiled,
-        machine.captured,
-        team if team.size > 1 else None,
-        least,
-    )
+    step = make_step(model, normalisation, recipe.epochs * len(batches), least)
     window = settings.window if form.ndim == 1 else None
     return Prepared(step, recipe, batches, validate, Metadata(mean, std, "perfect", data.dataset.class_names, window))
 
