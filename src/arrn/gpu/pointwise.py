@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from arrn.gpu.aside import aside
 from arrn.gpu.autocasting import product_dtype
 
 __all__ = ["pointwise_rows"]
@@ -24,9 +23,10 @@ class _Pointwise(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rows, weight = ctx.saved_tensors
         arriving = gradient.flatten(0, -2)
+        pair = arriving.t(), rows.flatten(0, -2)
         # The product's own sums are float32: rounding them to half precision on the way costs a pass and digits.
-        wide = {} if ctx.weight_dtype == rows.dtype else {"out_dtype": ctx.weight_dtype}
-        by_weight = aside(lambda y, x: torch.mm(y.t(), x, **wide), arriving, rows.flatten(0, -2))
+        same = ctx.weight_dtype == rows.dtype
+        by_weight = torch.mm(*pair) if same else torch.mm(*pair, out_dtype=ctx.weight_dtype)
         return torch.mm(arriving, weight).view(rows.shape), by_weight
 
 
