@@ -1,5 +1,6 @@
 """Levels without a block: what dropout makes of them, and that nothing else notices them."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,15 @@ def test_the_share_of_samples_that_lose_each_is_the_chains() -> None:
     survivors = dropout(16, 3, torch.device("cpu"))
     assert survivors is not None
     assert survivors.levels == (8, 12, 14)
+
+
+def test_residuals_are_dropped_as_often_as_without_them() -> None:
+    model = network(sizes=(12, 8, 6), features=(4, 6, 6), blockless=[11, 9, 7, 5, 3], dropout=0.6)
+    steps = model.droppable()
+    kept = dict(zip(steps, model.dropout.survival(len(steps)), strict=True))
+    assert [kept[level] for level in model.levels] == pytest.approx(LaplacianDropout(0.6).survival(2))
+    shares = [here - above for above, here in itertools.pairwise((0.0, *kept.values(), 1.0))]
+    assert min(shares) > 0.07  # of the samples, at every one of eight resolutions
 
 
 def test_a_network_cast_to_a_resolution_trains_with_them() -> None:

@@ -121,6 +121,11 @@ def finish_moments_kernel(
     if tl.program_id(0) == 0:
         tl.store(batches, tl.load(batches) + 1)
     _, channel, is_channel = _place(channels, BLOCK_C)
+    # Asked for before the sums, so that they are there when those are done.
+    weight = tl.load(gamma + channel, mask=is_channel, other=0.0)
+    bias = tl.load(beta + channel, mask=is_channel, other=0.0)
+    old_mean = tl.load(running_mean + channel, mask=is_channel, other=0.0)
+    old_var = tl.load(running_var + channel, mask=is_channel, other=0.0)
     # One pass, about the first program's mean.
     about = tl.load(partial + channels + channel, mask=is_channel, other=0.0)
     n = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
@@ -141,17 +146,14 @@ def finish_moments_kernel(
     mean = about + s_all / divisor
     squares = tl.maximum(tl.sum(q, axis=0)[None, :] - s_all * s_all / divisor, 0.0)
     inverse_std = 1.0 / tl.sqrt(squares / divisor + eps)
-    scale = tl.load(gamma + channel, mask=is_channel, other=0.0) * inverse_std
-    shift = tl.load(beta + channel, mask=is_channel, other=0.0) - mean * scale
+    scale = weight * inverse_std
     tl.store(out + channel, scale, mask=is_channel)
-    tl.store(out + channels + channel, shift, mask=is_channel)
+    tl.store(out + channels + channel, bias - mean * scale, mask=is_channel)
     tl.store(out + 2 * channels + channel, mean, mask=is_channel)
     tl.store(out + 3 * channels + channel, inverse_std, mask=is_channel)
-    old = tl.load(running_mean + channel, mask=is_channel, other=0.0)
-    tl.store(running_mean + channel, old + momentum * (mean - old), mask=is_channel)
-    old = tl.load(running_var + channel, mask=is_channel, other=0.0)
+    tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean), mask=is_channel)
     unbiased = squares / tl.maximum(count_all - 1.0, 1.0)
-    tl.store(running_var + channel, old + momentum * (unbiased - old), mask=is_channel)
+    tl.store(running_var + channel, old_var + momentum * (unbiased - old_var), mask=is_channel)
 
 
 @triton.jit(do_not_specialize=["rows", "rows_each"])

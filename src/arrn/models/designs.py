@@ -26,7 +26,7 @@ class Design:
         expansion: hidden channels per feature at each size.
         depth: depthwise convolutions per block at each size.
         num_classes: the classes of the data set it was designed for.
-        dropout: Laplacian dropout's p.
+        dropout: Laplacian dropout's p, the probability of dropping each block.
         policy: the level for inputs between two sizes, as the paper evaluates its data set.
         ndim: axes of space: 1 (sound), 2 (images), 3 (volumes).
         in_channels: channels of the inputs it was designed for.
@@ -72,7 +72,7 @@ DESIGNS = {
         depth=(2, 2, 2),
         repeats=(1, 2, 4),
         num_classes=10,
-        dropout=0.6,
+        dropout=0.65,
         blockless=(24, 12, 6, 4),
         block_dropout=0.15,
     ),
@@ -175,7 +175,7 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
         num_classes: outputs; 0 returns pooled features.
         in_channels: channels of the input.
         kernel: ``"perfect"``, ``"fair"``, ``"poor"``, a kernel, or its `kernel_options`.
-        dropout: Laplacian dropout's p, one number or one per residual.
+        dropout: Laplacian dropout's p, one number, or one per residual and size in `blockless`, highest first.
         draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
         policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
         block: ``"inverted"`` (the paper's) or ``"zero_preserving"`` (with low-band context).

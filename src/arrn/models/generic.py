@@ -55,7 +55,8 @@ def build_arrn(
         num_classes: outputs; 0 returns pooled features.
         in_channels: channels of the input.
         kernel: ``"perfect"``, ``"fair"``, ``"poor"``, a kernel, or its `kernel_options`.
-        dropout: Laplacian dropout's p, one number or one per residual and size in `blockless`, highest first.
+        dropout: Laplacian dropout's p, one number, the probability of dropping each residual, or one per residual and
+            size in `blockless`, highest first.
         draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
         policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
         block: the residuals' blocks: ``"inverted"`` (the paper's) or ``"zero_preserving"``

@@ -36,7 +36,7 @@ def model_options(name: str) -> dict[str, Any]:
     """The options of a model, and their defaults.
 
     >>> model_options("arrn_cifar10")["dropout"]
-    0.6
+    0.65
     """
     if name not in _builders:
         raise unknown_name("model", name, _builders)

@@ -10,7 +10,7 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.adapted import AdaptedARRN
-from arrn.nn.blockless import BlocklessLevel
+from arrn.nn.blockless import BlocklessLevel, rates_between
 from arrn.nn.chain import LaplacianChain
 from arrn.nn.config import note_option
 from arrn.nn.cost import count_parameters
@@ -49,12 +49,14 @@ class ARRN(LaplacianChain):
         residuals: the levels, highest resolution first; sizes and features must connect.
         base: the block on the last residual's `next_size`; always runs.
         head: from the base's output to the logits, such as `Head`.
-        dropout: a `LaplacianDropout`, or its p (one number, or one per residual).
+        dropout: a `LaplacianDropout`, or its p: one number, the probability of dropping each residual; or one per
+            residual and size in `blockless`, highest first.
         policy: the level for sizes between two grids. ``"exact"`` takes the next higher grid and
             interpolates up; ``"cheap"`` takes the next lower one and smooths down. Below the base
             both interpolate up to it; above the top both smooth down to it.
         blockless: sizes between those of the ladder or under the base's, highest first, that dropout also drops to
-            (`BlocklessLevel`), which teaches the network inputs of those resolutions.
+            (`BlocklessLevel`), which teaches the network inputs of those resolutions. Where p is one number, those
+            on a residual's grid share it with that residual (`rates_between`).
 
     >>> from arrn.nn import Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
     >>> model = ARRN(
@@ -82,11 +84,15 @@ class ARRN(LaplacianChain):
         if not residuals:
             raise ArrnError("an ARRN needs at least one residual: a ladder of two sizes, such as (16, 8); got none")
         _check_links(stem, residuals)
+        grids = (*(residual.size for residual in residuals), residuals[-1].next_size)
+        between = _between(grids, blockless, residuals[0].kernel)
         if not isinstance(dropout, LaplacianDropout):
             dropout = LaplacianDropout(dropout)
-        dropout.rates(len(residuals) + len(blockless))
-        grids = (*(residual.size for residual in residuals), residuals[-1].next_size)
-        super().__init__(residuals, base, head, dropout, blockless=_between(grids, blockless, residuals[0].kernel))
+        if between and isinstance(dropout.p, float):
+            rates = rates_between(dropout.p, [residual.size for residual in residuals], between)
+            dropout = LaplacianDropout(rates, dropout.draw, dropout.unbiased)
+        dropout.rates(len(residuals) + len(between))
+        super().__init__(residuals, base, head, dropout, blockless=between)
         self.stem = stem
         self.kernel = residuals[0].kernel
         self.grids: tuple[Grid, ...] = grids
@@ -224,7 +230,9 @@ class ARRN(LaplacianChain):
         classes = f" -> {self.head.num_classes}" if isinstance(self.head, ClassifierHead) else ""
         through = f"{last}" if gives == last else f"{last} -> {gives}"
         droppable = self.droppable()
-        rates = dict(zip(droppable, self.dropout.rates(len(droppable)), strict=True))
+        dropped = dict.fromkeys(self.grids, 1.0)
+        for step, p in zip(droppable, self.dropout.rates(len(droppable)), strict=True):
+            dropped[step.size] *= p
         rows: list[tuple[list[str], nn.Module]] = [
             (["stem", format_grid(self.grids[0]), f"{self.in_channels} -> {self.stem.out_features}", ""], self.stem),
             *(
@@ -233,7 +241,7 @@ class ARRN(LaplacianChain):
                         "residual",
                         f"{format_grid(residual.size)} -> {format_grid(residual.next_size)}",
                         f"{residual.in_features} -> {residual.out_features}",
-                        f"{type(residual.block).__name__}, p={rates[residual]:g}",
+                        f"{type(residual.block).__name__}, p={dropped[residual.size]:.3g}",
                     ],
                     residual,
                 )

@@ -14,7 +14,7 @@ from arrn.signal.grid import Grid, check_descent, format_grid
 from arrn.signal.kernels import Kernel
 from arrn.signal.resample import resample_in_network
 
-__all__ = ["BlocklessLevel", "lower_ahead"]
+__all__ = ["BlocklessLevel", "lower_ahead", "rates_between"]
 
 
 class BlocklessLevel(nn.Module):
@@ -82,6 +82,29 @@ class BlocklessLevel(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{format_grid(self.size)}, smoothed to {format_grid(self.lower)}"
+
+
+def rates_between(p: float, sizes: Sequence[Grid], blockless: Sequence[BlocklessLevel]) -> tuple[float, ...]:
+    """The p of every level of a ladder, so that each residual is dropped as often as without blockless levels.
+
+    The n levels on a residual's grid, itself the last, have the nth root of p each, which spreads the samples
+    over the resolutions in between. Those under the base have p.
+
+    Args:
+        p: the probability of dropping a residual when all above it are dropped.
+        sizes: the grids of the residuals, highest first.
+        blockless: the levels without a block, highest first.
+
+    >>> from arrn.signal.kernels import kernel
+    >>> between, below = (BlocklessLevel((size,), (lower,), kernel("perfect")) for size, lower in [(8, 6), (4, 2)])
+    >>> rates_between(0.64, [(8,)], [between, below])
+    (0.8, 0.8, 0.64)
+    """
+    rates: list[float] = []
+    for size in sizes:
+        count = 1 + sum(level.size == size for level in blockless)
+        rates += [p ** (1 / count)] * count
+    return (*rates, *[p] * sum(level.size not in sizes for level in blockless))
 
 
 def lower_ahead(
