@@ -1,5 +1,7 @@
 """Costs at each resolution, and what adaptation changes."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -14,6 +16,7 @@ from arrn.experiments.costs import (
 from arrn.models import summarise
 from arrn.nn import ARRN
 from arrn.nn.awakening import awaken_norms
+from arrn.timing import Timing, time_call
 
 
 def tiny(kernel: str = "perfect") -> nn.Module:
@@ -60,6 +63,9 @@ def test_the_discrepancy_is_rounding_for_perfect_kernels_only() -> None:
     assert measure_discrepancies(arrn.create_model("resnet18_small_stem", width=1), images, [8]) == []
 
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
 class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -93,3 +99,17 @@ def test_an_arrn_is_timed_with_and_without_adaptation(monkeypatch: pytest.Monkey
         (4, False),
     ]
     assert set(ran) == {False}  # adapted, it is the plain module of that size
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_the_device_is_timed_and_not_the_host(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[torch.device] = []
+
+    def spy(call: Callable[[], object], repeats: int, warmup: int, device: torch.device) -> Timing:
+        timed.append(device)
+        return time_call(call, repeats, warmup, device)
+
+    monkeypatch.setattr("arrn.experiments.costs.time_call", spy)
+    (entry,) = measure_inference(Counting().to(device), [4], samples=10, batch_size=4, repeats=2)
+    assert [where.type for where in timed] == [device]
+    assert entry["seconds"] > 0
