@@ -15,7 +15,7 @@ from arrn.signal import resample
 
 # Millions of parameters at the base and in all; the inputs; dropout; evaluation between two sizes.
 PAPER = {
-    "arrn_cifar10": (5.33, 8.09, 32, 0.6, "exact"),
+    "arrn_cifar10": (5.33, 8.09, 32, 0.65, "exact"),  # but for p, which is 0.6 there: docs/results.md
     "arrn_cifar100": (9.59, 14.5, 32, 0.3, "exact"),
     "arrn_tinyimagenet": (15.0, 19.8, 64, 0.3, "cheap"),
     "arrn_stl10": (13.8, 18.4, 96, 0.3, "cheap"),
@@ -38,9 +38,7 @@ def test_sizes_agree_with_the_paper(name: str, figures: tuple[float, float, int,
     summary, design = summarise(name), DESIGNS[name]
     assert summary.base_parameters == pytest.approx(base * 1e6, rel=0.03)
     assert summary.parameters == pytest.approx(total * 1e6, rel=0.03)
-    assert (design.sizes[0], design.policy) == (top, policy)
-    # A search of our own moved one of them a little (docs/results.md).
-    assert design.dropout == pytest.approx(dropout, abs=0.06)
+    assert (design.sizes[0], design.dropout, design.policy) == (top, dropout, policy)
     with torch.device("meta"):
         adapted = arrn.create_model(name).at_resolution(design.sizes[-1])
     assert count_parameters(adapted) == summary.base_parameters

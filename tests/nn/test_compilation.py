@@ -60,6 +60,18 @@ def test_training_step_compiles_whole(draw: str, block: str, device: torch.devic
         assert relative_error(gradients[1], gradients[0]) < 1e-4
 
 
+@pytest.mark.parametrize("draw", ["sample", "stratified"])
+def test_training_with_levels_without_a_block_traces_whole(draw: str) -> None:
+    model = small(dropout=0.6, draw=draw, blockless=[7, 3, 2]).train()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    x = torch.randn(12, 3, 8, 8)
+    answers = []
+    for network in (model, compiled):
+        torch.manual_seed(0)
+        answers.append(network(x))
+    assert relative_error(answers[1], answers[0]) < 1e-5
+
+
 def test_whole_network_traces_at_sizes_between_levels() -> None:
     model = small().eval()
     for size in (5, 7):

@@ -9,6 +9,7 @@ from torch import nn
 import arrn
 from arrn.gpu import fast_path, reference_path
 from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, awaken_norms, check_zero_constant
+from arrn.nn.fast_block import drawn_mask
 from arrn.nn.fast_level import can_fuse_level
 from arrn.nn.resampling import Resampling
 from arrn.nn.residual import Rejection
@@ -129,3 +130,13 @@ def test_a_hook_on_a_layer_is_called() -> None:
     with fast_path():
         block(torch.randn(2, 16, 8, 8, device="cuda"))
     assert called == [True]
+
+
+def test_channels_are_dropped_as_the_layer_would_drop_them() -> None:
+    layer = nn.Dropout2d(0.3)
+    torch.manual_seed(0)
+    expected = layer(torch.ones(4, 6, 5, 5))
+    torch.manual_seed(0)
+    mask = drawn_mask(layer, torch.empty(4, 5, 5, 6))
+    assert mask is not None
+    assert torch.equal(mask.view(4, 6, 1, 1).expand(4, 6, 5, 5), expected)

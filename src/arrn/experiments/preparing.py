@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -91,11 +91,12 @@ def prepare(
             network, augmentation, recipe, steps, settings.seed, machine.compiled, captured, several, least
         )
 
-    with ExitStack() as meanwhile:
-        if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
-            shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *grids.pop())
-            plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
-            meanwhile.enter_context(rehearsing(model, lambda network: make_step(network, plain, 1), shape, form.dtype))
+    meanwhile: AbstractContextManager[None] = nullcontext()
+    if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
+        shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *grids.pop())
+        plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
+        meanwhile = rehearsing(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
+    with meanwhile:
         batches = batches_of(data.train, placement, recipe.batch_size)
     least = least_share(batches, team)
     mean, std = data.dataset.mean, data.dataset.std

@@ -51,9 +51,8 @@ def _take_step(
 ) -> None:
     try:
         device = next(model.parameters()).device
-        batch = Batch(
-            torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape[0], dtype=torch.int64).to(device)
-        )
+        labels = torch.zeros(shape[0], dtype=torch.int64, device=device)
+        batch = Batch(torch.zeros(shape, dtype=dtype, device=device), labels)
         step = make_step(model.train())
         step(batch, 0)
         _ = step.totals  # waits for the device

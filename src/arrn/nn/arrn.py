@@ -88,11 +88,12 @@ class ARRN(LaplacianChain):
         between = _between(grids, blockless, residuals[0].kernel)
         if not isinstance(dropout, LaplacianDropout):
             dropout = LaplacianDropout(dropout)
-        if between and isinstance(dropout.p, float):
-            rates = rates_between(dropout.p, [residual.size for residual in residuals], between)
-            dropout = LaplacianDropout(rates, dropout.draw, dropout.unbiased)
-        dropout.rates(len(residuals) + len(between))
         super().__init__(residuals, base, head, dropout, blockless=between)
+        steps = self.droppable()
+        if between and isinstance(dropout.p, float):
+            rates = rates_between(dropout.p, [step.size for step in steps], grids[-1])
+            self.dropout = LaplacianDropout(rates, dropout.draw, dropout.unbiased)
+        self.dropout.rates(len(steps))
         self.stem = stem
         self.kernel = residuals[0].kernel
         self.grids: tuple[Grid, ...] = grids

@@ -84,27 +84,21 @@ class BlocklessLevel(nn.Module):
         return f"{format_grid(self.size)}, smoothed to {format_grid(self.lower)}"
 
 
-def rates_between(p: float, sizes: Sequence[Grid], blockless: Sequence[BlocklessLevel]) -> tuple[float, ...]:
+def rates_between(p: float, sizes: Sequence[Grid], base: Grid) -> tuple[float, ...]:
     """The p of every level of a ladder, so that each residual is dropped as often as without blockless levels.
 
     The n levels on a residual's grid, itself the last, have the nth root of p each, which spreads the samples
-    over the resolutions in between. Those under the base have p.
+    over the resolutions in between. Those on the base's grid have p.
 
     Args:
         p: the probability of dropping a residual when all above it are dropped.
-        sizes: the grids of the residuals, highest first.
-        blockless: the levels without a block, highest first.
+        sizes: the grids of all that can be dropped, blockless levels included.
+        base: the base's grid.
 
-    >>> from arrn.signal.kernels import kernel
-    >>> between, below = (BlocklessLevel((size,), (lower,), kernel("perfect")) for size, lower in [(8, 6), (4, 2)])
-    >>> rates_between(0.64, [(8,)], [between, below])
+    >>> rates_between(0.64, [(8,), (8,), (4,)], base=(4,))
     (0.8, 0.8, 0.64)
     """
-    rates: list[float] = []
-    for size in sizes:
-        count = 1 + sum(level.size == size for level in blockless)
-        rates += [p ** (1 / count)] * count
-    return (*rates, *[p] * sum(level.size not in sizes for level in blockless))
+    return tuple(p if size == base else p ** (1 / sizes.count(size)) for size in sizes)
 
 
 def lower_ahead(
@@ -124,6 +118,8 @@ def lower_ahead(
     Returns:
         The input with those samples lowered, and `kept` with nothing left to do for blockless levels.
     """
+    if torch.compiler.is_compiling():  # it cannot follow more than one matrix that `matrix_on` gives (2.14)
+        return x, kept
     counts = [count for count in kept if isinstance(count, int)]
     exact = any(isinstance(step, BlocklessLevel) and step.down.kernel.exact for step in steps)
     if len(counts) < len(steps) or not exact:

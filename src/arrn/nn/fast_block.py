@@ -21,7 +21,7 @@ from arrn.nn.convolution import ReplicateConv2d
 if TYPE_CHECKING:
     from arrn.nn.blocks import InvertedBlock
 
-__all__ = ["can_fuse", "fused_forward"]
+__all__ = ["can_fuse", "drawn_mask", "fused_forward"]
 
 
 class _Stage(NamedTuple):
@@ -103,10 +103,10 @@ def _train_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
     normal = _next_normal(norm, measure_moments(y.detach()))
     pivot = after.get_buffer("running_mean")
     z, partial = norm_silu_depthwise(y, norm.weight, norm.bias, normal, depthwise.weight, pivot)
-    return norm_silu_rows(z, after.weight, after.bias, _next_normal(after, partial), _mask(stage.dropout, z))
+    return norm_silu_rows(z, after.weight, after.bias, _next_normal(after, partial), drawn_mask(stage.dropout, z))
 
 
-def _mask(dropout: nn.Module | None, z: torch.Tensor) -> torch.Tensor | None:
+def drawn_mask(dropout: nn.Module | None, z: torch.Tensor) -> torch.Tensor | None:
     """What the layer multiplies channels by, drawn as it draws them; shape (batch, channels)."""
     if not isinstance(dropout, nn.Dropout2d):
         return None
