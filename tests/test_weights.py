@@ -43,7 +43,7 @@ def test_a_run_becomes_a_folder_in_half_precision_that_answers_the_same(tmp_path
         "model.safetensors",
         "config.json",
         "recipe.toml",
-        "evaluation.json",
+        "accuracy.json",
         "README.md",
         "SHA256SUMS",
     }
@@ -62,5 +62,20 @@ def test_a_run_becomes_a_folder_in_half_precision_that_answers_the_same(tmp_path
 def test_published_weights_are_whole_small_and_load_by_name(folder: Path) -> None:
     check_sums(folder)
     assert sum(path.stat().st_size for path in folder.iterdir()) < 17e6
-    assert json.loads((folder / "evaluation.json").read_text())["results"]
+    assert json.loads((folder / "accuracy.json").read_text())["results"]
     arrn.create_model(folder.name, pretrained=folder)
+
+
+def test_arrn_small_knows_the_images_that_ship_with_the_package() -> None:
+    report = judge(ROOT / "weights" / "arrn_small", (32, 16, 8), ("exact",), (True,), dataset="sample", device="cpu")
+    # 83.0, 77.8 and 63.2 of the 10,000; the 1,000 in the package are stored with loss.
+    assert [result["accuracy"] for result in report.results] == pytest.approx([0.814, 0.740, 0.610], abs=0.004)
+
+
+def test_halving_the_weights_of_arrn_cifar10_did_not_change_its_accuracy() -> None:
+    halved = json.loads((ROOT / "weights" / "arrn_cifar10" / "accuracy.json").read_text())["results"]
+    run = json.loads((ROOT / "results" / "cifar10" / "arrn_cifar10-seed0.json").read_text())["report"]["results"]
+    assert [(r["resolution"], r["adapt"], r["policy"]) for r in halved] == [
+        (r["resolution"], r["adapt"], r["policy"]) for r in run
+    ]
+    assert [r["accuracy"] for r in halved] == pytest.approx([r["accuracy"] for r in run], abs=0.001)

@@ -38,7 +38,7 @@ def publish(run: Path, out: Path, data: str | None, device: str, resolutions: Se
     shutil.copyfile(run / "recipe.toml", out / "recipe.toml")
     sizes = resolutions or resolutions_for(usual_set(settings.dataset).size, settings.dataset)
     report = judge(out, sizes, dataset=settings.dataset, data=data or settings.data, device=device)
-    write_report(report, out / "evaluation.json")
+    write_report(report, out / "accuracy.json")
     (out / "README.md").write_text(_page(model, settings.seed, report), encoding="utf-8")
     files = sorted(path for path in out.iterdir() if path.name != SUMS)
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]

@@ -38,6 +38,18 @@ def test_flags_narrow_it(arrn_command: Command, finished: Path, tmp_path: Path) 
         assert min(image.size) > 300
 
 
+def test_another_data_set_does_not_overwrite_what_was_found_before(arrn_command: Command, tmp_path: Path) -> None:
+    own, other = write_easy_set(tmp_path / "own"), write_easy_set(tmp_path / "other")
+    run = tmp_path / "run"
+    arrn_command("train", own, *MODEL, "--epochs", "1", "--out", run, "--device", "cpu")
+    for dataset in ([], ["--dataset", other], ["--dataset", other, "--split", "train"]):
+        arrn_command("evaluate", run, *dataset, "--resolutions", "8", "--device", "cpu")
+    found = {path.stem: json.loads(path.read_text()) for path in run.glob("evaluation*.json")}
+    assert set(found) == {"evaluation", "evaluation-other", "evaluation-other-train"}
+    assert [Path(found[name]["dataset"]).name for name in sorted(found)] == ["own", "other", "other"]
+    assert {path.stem for path in run.glob("evaluation*.png")} == set(found)
+
+
 @pytest.mark.parametrize("resampler", ["area", "bicubic", "fair"])
 def test_the_resampler_is_recorded(arrn_command: Command, finished: Path, tmp_path: Path, resampler: str) -> None:
     files = ["--json", tmp_path / "e.json", "--plot", tmp_path / "e.png"]

@@ -74,7 +74,7 @@ class Counting(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.seen.append(len(x))
-        return x
+        return x + self.weight
 
 
 def test_every_sample_is_timed_in_batches_the_last_one_smaller() -> None:

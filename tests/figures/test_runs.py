@@ -24,7 +24,10 @@ def test_one_seed_has_its_wilson_interval_and_several_their_range() -> None:
     assert (together.low, together.high) == (alone.value, pytest.approx(alone.value + 0.002))
     assert together.value == pytest.approx(alone.value + 0.001)
     assert "one seed each (bands: 95% intervals)" in describe([one])
-    assert "trained for 3 epochs, 1 to 3 seeds each (bands: the seeds' range)" in describe([one, three])
+    assert "trained for 3 epochs, 1 to 3 seeds each (bands: the seeds' range, of one its 95% interval)" in describe(
+        [one, three]
+    )
+    assert "3 seeds each (bands: the seeds' range)" in describe([three])
 
 
 def test_a_mean_over_seeds_that_were_trained_differently_is_refused() -> None:

@@ -39,8 +39,13 @@ def evaluate(
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples per run of the network.")] = 256,
-    json: Annotated[Path | None, typer.Option(help="The JSON file [default: evaluation.json in the folder].")] = None,
-    plot: Annotated[Path | None, typer.Option(help="The picture [default: evaluation.png in the folder].")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            help="The JSON file [default: evaluation.json in the folder; with --dataset evaluation-NAME.json]."
+        ),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="The picture [default: in the folder, named alike].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     stream: Annotated[
         bool | None,
@@ -91,7 +96,7 @@ def evaluate(
         say(f"skipped {report.facts['skipped']} bad samples")
     for remark in report.facts["remarks"]:
         say(remark)
-    ending = "" if split == "test" else f"-{split}"
+    ending = _ending(None if dataset is None else report.dataset, split)
     file = json or folder / f"evaluation{ending}.json"
     write_report(report, file)
     lines = accuracy_lines(report.model, report.results)
@@ -106,6 +111,12 @@ def evaluate(
         console.print(_level_table(as_they_come))
     say(f"numbers: {file}")
     say(f"picture: {_draw(plot or folder / f'evaluation{ending}.png', lines, title)}")
+
+
+def _ending(dataset: str | None, split: str) -> str:
+    """What tells the files of one evaluation from those of others in the same folder."""
+    other = [] if dataset is None else [Path(dataset).name]
+    return "".join(f"-{part}" for part in [*other, *([] if split == "test" else [split])])
 
 
 def _draw(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Path:

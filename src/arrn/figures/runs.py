@@ -78,7 +78,10 @@ def describe(runs: Sequence[Run], bands: bool = True) -> str:
     epochs = {run.first.epochs for run in runs}
     seeds = {len(run.results) for run in runs}
     trained = f"trained for {_span(epochs)} {'epoch' if epochs == {1} else 'epochs'}"
-    how_many, around = ("one seed", "95% intervals") if seeds == {1} else (f"{_span(seeds)} seeds", "the seeds' range")
+    how_many = "one seed" if seeds == {1} else f"{_span(seeds)} seeds"
+    around = "95% intervals" if seeds == {1} else "the seeds' range"
+    if len(seeds) > 1 and 1 in seeds:
+        around += ", of one its 95% interval"
     return f"{dataset}, {split} split; {trained}, {how_many} each" + (f" (bands: {around})" if bands else "")
 
 
