@@ -52,6 +52,9 @@ def test_tables_hold_what_was_measured_and_name_what_was_not_run() -> None:
     (line,) = [line for line in page.splitlines() if line.startswith("| ARRN with Laplacian dropout | 1 |")]
     cell = line.split("|")[3].replace("*", "").strip()
     assert cell == f"{100 * top['accuracy']:.1f} ±{50 * (high - low):.1f}"
+    fixed = next(result for result in results if result.name == "resnet18").points()[-1]
+    (line,) = [line for line in page.splitlines() if line.startswith("| ResNet18 | ") and "±" not in line]
+    assert line.split("|")[2].strip() == f"{100 * (top['accuracy'] - fixed['accuracy']):.1f}"
     assert f"`{ours.command}`" in page
     assert "### Not run" not in page
     few = draw("tables", [result for result in results if result.name not in ("arrn_small-poor", "resnet50")])

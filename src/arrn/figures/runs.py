@@ -38,16 +38,14 @@ class Run:
     def points(self, adapt: bool = True) -> tuple[Point, ...]:
         """Accuracy at the resolutions that all seeds have, lowest first.
 
-        The interval of one seed is its Wilson interval; of several, whose mean is taken, their range.
+        The mean of its seeds; the interval is the smallest that holds the Wilson interval of each.
         """
-        if len(self.results) == 1:
-            return tuple(Point(p["resolution"], p["accuracy"], *p["interval"]) for p in self.first.points(adapt))
-        seeds = [result.accuracies(adapt) for result in self.results]
+        seeds = [{point["resolution"]: point for point in result.points(adapt)} for result in self.results]
         found = []
         for size in seeds[0]:
             if all(size in seed for seed in seeds):
-                values = [seed[size] for seed in seeds]
-                found.append(Point(size, fmean(values), min(values), max(values)))
+                lows, highs = zip(*(seed[size]["interval"] for seed in seeds), strict=True)
+                found.append(Point(size, fmean(seed[size]["accuracy"] for seed in seeds), min(lows), max(highs)))
         return tuple(found)
 
 
@@ -73,16 +71,13 @@ def group_runs(results: Iterable[Result]) -> dict[str, list[Run]]:
 
 
 def describe(runs: Sequence[Run], bands: bool = True) -> str:
-    """What the runs have in common, for a title: data set, split, epochs, seeds, and what bands around lines mean."""
+    """What the runs have in common, for a title: data set, split, epochs, seeds, and that there are bands."""
     dataset, split = runs[0].first.dataset, runs[0].first.split
     epochs = {run.first.epochs for run in runs}
     seeds = {len(run.results) for run in runs}
     trained = f"trained for {_span(epochs)} {'epoch' if epochs == {1} else 'epochs'}"
     how_many = "one seed" if seeds == {1} else f"{_span(seeds)} seeds"
-    around = "95% intervals" if seeds == {1} else "the seeds' range"
-    if len(seeds) > 1 and 1 in seeds:
-        around += ", of one its 95% interval"
-    return f"{dataset}, {split} split; {trained}, {how_many} each" + (f" (bands: {around})" if bands else "")
+    return f"{dataset}, {split} split; {trained}, {how_many} each" + (" (bands: 95% intervals)" if bands else "")
 
 
 def _span(numbers: set[int]) -> str:

@@ -54,7 +54,8 @@ def open_subject(image: Path | None = None, network: Path | None = None) -> Subj
     else:
         model, _, normalisation = load_network(network, torch.device("cpu"))
         name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
-        title = f"{name} ({network.resolve().name})"
+        folder = network.resolve().name
+        title = name if folder == name else f"{name} ({folder})"
     if not isinstance(model, ARRN):
         raise ArrnError(f"the picture of features needs an ARRN, but {network} holds a {type(model).__name__}")
     if (model.ndim, model.in_channels) != (2, 3):

@@ -24,6 +24,7 @@ def tables(dataset: str, runs: Sequence[Run]) -> Drawing:
     lacking = missing_runs(dataset, runs)
     parts = {
         "Accuracy": _accuracies(ordered),
+        "Points above its rivals": _gaps(ordered),
         "Balanced accuracy": _balanced(ordered),
         "With and without adaptation": _agreements([run for run in ordered if run.first.adaptive]),
         "The dual effect of dropout": _rule(runs),
@@ -55,7 +56,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _accuracies(runs: Sequence[Run]) -> str:
-    """Percent with the 95% interval of one seed, or the mean of several with half of their range; the best in bold."""
+    """Percent, the mean of the seeds, and half of the interval; the best in bold."""
     sizes = _sizes(runs)
     lines = [{point.resolution: point for point in run.points()} for run in runs]
     best = {size: max(line[size].value for line in lines if size in line) for size in sizes}
@@ -65,6 +66,20 @@ def _accuracies(runs: Sequence[Run]) -> str:
         mean = 100 * fmean(point.value for point in line.values()) if len(line) == len(sizes) else None
         rows.append([label, str(len(run.results)), *cells, "" if mean is None else f"{mean:.1f}"])
     return markdown_table(["network", "seeds", *map(str, sizes), "mean"], rows)
+
+
+def _gaps(runs: Sequence[Run]) -> str:
+    """How far the ARRN of the robustness experiment is above other networks, in points; nothing without both."""
+    ours = [run for run in runs if run.first.adaptive and run.first.dropout and run.in_any("robustness")][:1]
+    rivals = [run for run in runs if not run.first.adaptive]
+    if not ours or not rivals:
+        return ""
+    own = {point.resolution: point.value for point in reversed(ours[0].points())}
+    rows = []
+    for label, run in zip(_labels(rivals), rivals, strict=True):
+        found = {point.resolution: point.value for point in run.points()}
+        rows.append([label, *(f"{100 * (own[size] - found[size]):.1f}" if size in found else "" for size in own)])
+    return markdown_table([f"points by which {_labels(ours)[0]} is above", *map(str, own)], rows)
 
 
 def _balanced(runs: Sequence[Run]) -> str:
