@@ -123,3 +123,14 @@ def test_networks_take_long_lines_by_transforms_in_every_precision(dtype: torch.
     assert given.dtype == dtype
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
     torch.testing.assert_close(given.double(), exact, rtol=0, atol=tolerance)
+
+
+def test_several_resamplings_are_traced_together_whatever_the_size() -> None:
+    def there_and_back(x: torch.Tensor) -> torch.Tensor:
+        return resample(resample(x, (5, 3)), tuple(x.shape[2:]))
+
+    torch.compiler.reset()
+    compiled = torch.compile(there_and_back, fullgraph=True, backend="aot_eager")
+    for size in ((8, 8), (9, 8), (10, 7)):  # from the second on, tracers try to leave sizes open
+        x = torch.rand(1, 2, *size, dtype=torch.float64)
+        torch.testing.assert_close(compiled(x), there_and_back(x))

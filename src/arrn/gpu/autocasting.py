@@ -23,4 +23,5 @@ def product_dtype(x: torch.Tensor) -> torch.dtype:
 def as_precise_as(x: torch.Tensor) -> AbstractContextManager[object]:
     """Where products with `x` are taken in its own dtype, whatever autocast says."""
     device = x.device.type
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)  # tracers cannot ask (2.11)
+    return torch.autocast(device, enabled=False) if known else nullcontext()

@@ -26,6 +26,7 @@ from arrn.signal.grid import (
     check_signal,
     format_grid,
     format_sizes,
+    grid_of,
     level_at_least,
     level_at_most,
 )
@@ -220,7 +221,7 @@ class ARRN(LaplacianChain):
 
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
         weight, grid = fold(self._weights(level)), self.grids[level]
-        if projecting_first_pays(self.in_channels, weight.shape[0], tuple(x.shape[2:]), grid):
+        if projecting_first_pays(self.in_channels, weight.shape[0], grid_of(x), grid):
             return resample_in_network(project(x, weight), grid, self.kernel)
         return project(resample_in_network(x, grid, self.kernel), weight)
 

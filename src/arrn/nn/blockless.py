@@ -10,7 +10,7 @@ from torch import nn
 from arrn.errors import ArrnError
 from arrn.gpu import as_precise_as
 from arrn.nn.resampling import Resampling
-from arrn.signal.grid import Grid, check_descent, format_grid
+from arrn.signal.grid import Grid, check_descent, format_grid, grid_of
 from arrn.signal.kernels import Kernel
 from arrn.signal.resample import resample_in_network
 
@@ -73,7 +73,7 @@ class BlocklessLevel(nn.Module):
 
     def lowered(self, x: torch.Tensor) -> torch.Tensor:
         """An input of the network, on any grid, with what this level drops dropped."""
-        grid = tuple(int(n) for n in x.shape[2:])
+        grid = grid_of(x)
         lower = tuple(min(n, m) for n, m in zip(grid, self.lower, strict=True))
         if lower == grid:
             return x
@@ -118,8 +118,6 @@ def lower_ahead(
     Returns:
         The input with those samples lowered, and `kept` with nothing left to do for blockless levels.
     """
-    if torch.compiler.is_compiling():  # it cannot follow more than one matrix that `matrix_on` gives (2.14)
-        return x, kept
     counts = [count for count in kept if isinstance(count, int)]
     exact = any(isinstance(step, BlocklessLevel) and step.down.kernel.exact for step in steps)
     if len(counts) < len(steps) or not exact:

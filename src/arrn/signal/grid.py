@@ -23,6 +23,7 @@ __all__ = [
     "covers",
     "format_grid",
     "format_sizes",
+    "grid_of",
     "level_at_least",
     "level_at_most",
 ]
@@ -148,7 +149,15 @@ def check_signal(x: torch.Tensor, ndim: int | None = None, channels: int | None 
         raise ArrnError(
             f"expected floating-point samples, got {x.dtype}: convert and normalise first, for example x.float() / 255"
         )
-    grid = tuple(x.shape[2:])
+    grid = grid_of(x)
     if 0 in grid:
         raise ArrnError(f"every axis of space needs at least 1 sample, got shape {tuple(x.shape)}")
     return grid
+
+
+def grid_of(x: torch.Tensor) -> Grid:
+    """The grid of a signal of shape (batch, channels, *space), as plain numbers.
+
+    Tracers may hold a size open; matrices depend on it, so `operator.index` has them settle for what it is.
+    """
+    return tuple(operator.index(n) for n in x.shape[2:])

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -66,14 +66,18 @@ class Kernel(ABC):
         # The copy keeps the cached master safe from whoever writes into the tensor.
         return torch.from_numpy(master(self, source, target).copy())
 
-    # Tracers call it and keep the outcome as a constant; a method, since PyTorch 2.11 cannot pass a
-    # kernel to a function marked so.
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def matrix_on(self, source: int, target: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """`matrix` in that dtype on that device, read-only; recent ones stay there, since copying to a GPU waits."""
+        (matrix,) = self._matrix_on(source, target, dtype, device)
+        return cast(torch.Tensor, matrix)
+
+    # Tracers call it and keep the outcome as a constant: a method, since PyTorch 2.11 cannot pass a kernel to a
+    # function marked so; in a tuple, since all tensors from a function marked so would go by one name (2.14).
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _matrix_on(self, source: int, target: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor]:
         key = (self, source, target, dtype, device)
         if key in _matrices_on_devices:
-            return _matrices_on_devices[key]
+            return (_matrices_on_devices[key],)
         with torch.inference_mode(False):
             matrix = self.matrix(source, target).to(dtype).to(device)  # not every device has float64
         # Large ones would pin memory for what a copy costs little of; tracers hand out stand-ins (a
@@ -82,7 +86,7 @@ class Kernel(ABC):
             while len(_matrices_on_devices) >= 64:
                 _matrices_on_devices.pop(next(iter(_matrices_on_devices)), None)
             _matrices_on_devices[key] = matrix
-        return matrix
+        return (matrix,)
 
 
 _matrices_on_devices: dict[tuple[Kernel, int, int, torch.dtype, torch.device], torch.Tensor] = {}

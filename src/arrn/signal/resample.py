@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from arrn.signal.grid import Grid, Size, as_grid, check_signal
+from arrn.signal.grid import Grid, Size, as_grid, check_signal, grid_of
 from arrn.signal.kernels import Kernel, KernelLike, WhittakerShannon
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.operators import apply_axes, axes_to_resample
@@ -66,7 +66,7 @@ def _spectral_pays(x: torch.Tensor, source: Grid, target: Grid, boundary: str) -
 
 def resample_by_matrices(x: torch.Tensor, target: Grid, kernel: Kernel) -> torch.Tensor:
     """`resample` by matrix products whatever the size."""
-    source = tuple(int(n) for n in x.shape[2:])
+    source = grid_of(x)
     axes = axes_to_resample(kernel, source, target)
     return apply_axes(x, [(n, kernel.matrix_on(source[n], target[n], x.dtype, x.device)) for n in axes])
 
@@ -83,7 +83,7 @@ def too_long_for_matrices(source: Grid, target: Grid, kernel: Kernel) -> bool:
 
 def resample_in_network(x: torch.Tensor, target: Grid, kernel: Kernel) -> torch.Tensor:
     """`resample` as networks do it: by matrices, but for lines that are too long for them."""
-    source = tuple(int(n) for n in x.shape[2:])
+    source = grid_of(x)
     if not too_long_for_matrices(source, target, kernel):
         return resample_by_matrices(x, target, kernel)
     assert isinstance(kernel, WhittakerShannon)
