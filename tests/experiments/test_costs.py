@@ -99,6 +99,7 @@ def test_an_arrn_is_timed_with_and_without_adaptation(monkeypatch: pytest.Monkey
         (4, False),
     ]
     assert set(ran) == {False}  # adapted, it is the plain module of that size
+    assert entries[0]["seconds"] == entries[1]["seconds"]  # nothing is skipped: measured once
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])

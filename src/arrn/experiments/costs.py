@@ -15,7 +15,7 @@ from arrn.models.entry import entry_grid, signal_axes
 from arrn.nn import ARRN, EveryLevel, adaptation_discrepancy, count_parameters, multiply_adds
 from arrn.provenance import provenance
 from arrn.signal.resample import resample
-from arrn.timing import time_call
+from arrn.timing import Timing, time_call
 
 __all__ = ["count_parameter_range", "list_multiply_adds", "measure_discrepancies", "measure_inference"]
 
@@ -82,11 +82,14 @@ def measure_inference(
             images = torch.randn(_shape(model, min(batch_size, samples), size), device=device)
             if images.ndim == 4:
                 images = images.contiguous(memory_format=torch.channels_last)
+            times: dict[nn.Module, Timing] = {}
             for adapt, run in _ways_to_run(model, size):
-                call: Callable[[torch.Tensor], torch.Tensor] = Replay(run, device, warmup=1) if on_gpu else run
-                # One pass warms up; another records the last batch too, of which a pass has only one.
-                passes = partial(_run_over, call, images, samples)
-                time = time_call(passes, repeats, warmup=1 + on_gpu, device=device)
+                if run not in times:
+                    call: Callable[[torch.Tensor], torch.Tensor] = Replay(run, device, warmup=1) if on_gpu else run
+                    # One pass warms up; another records the last batch too, of which a pass has only one.
+                    passes = partial(_run_over, call, images, samples)
+                    times[run] = time_call(passes, repeats, warmup=1 + on_gpu, device=device)
+                time = times[run]
                 seconds = {"seconds": time.median, "lower": time.lower, "upper": time.upper}
                 how = {"batch_size": batch_size, "precision": "float32", "device": hardware}
                 found.append({"resolution": size, "adapt": adapt, **seconds, "samples": samples, **how})
