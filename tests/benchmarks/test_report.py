@@ -17,6 +17,7 @@ from arrn.benchmarks import (
     run_benchmark,
     write_benchmark,
 )
+from arrn.benchmarks.augmentation import benchmark_augmentation
 from arrn.benchmarks.ceilings import Ceilings
 from arrn.errors import ArrnError
 from arrn.timing import Timing
@@ -141,7 +142,7 @@ def test_what_makes_runs_less_comparable_is_told() -> None:
 
 
 def test_subjects_by_name() -> None:
-    assert pick_subjects("all") == ["step", "inference", "resampling", "depthwise"]
+    assert pick_subjects("all") == ["step", "inference", "resampling", "depthwise", "augmentation"]
     assert pick_subjects("step") == ["step"]
     with pytest.raises(ArrnError, match="unknown subject 'steps'; did you mean 'step'"):
         pick_subjects("steps")
@@ -152,3 +153,12 @@ def test_ceilings_may_be_missing(tmp_path: Path) -> None:
         whole = BenchmarkReport([], ceilings)
         write_benchmark(whole, tmp_path / "b.json")
         assert read_benchmark(tmp_path / "b.json") == whole
+
+
+def test_the_augmentation_is_measured_within_a_step_and_for_images_only(measured: BenchmarkReport) -> None:
+    without, with_it = (m for m in measured.measurements if m.subject == "augmentation")
+    assert (without.way, with_it.way) == ("reference", "with TrivialAugmentWide")
+    assert without.faster == 1
+    assert with_it.time is not None
+    sound = BenchmarkSettings("arrn", {"sizes": (8, 4), "features": (2, 2), "depth": 1, "ndim": 1}, quick=True)
+    assert benchmark_augmentation(sound, Ceilings(1.0, {})) == []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from arrn.benchmarks import SUBJECTS
 from commands import Command
 from runs import TINY
 
@@ -15,12 +16,19 @@ def test_everything_end_to_end(arrn_command: Command, tmp_path: Path) -> None:
     numbers, picture = tmp_path / "b.json", tmp_path / "b.png"
     quick = ["--quick", "--batch", 2, "--baselines", "none", "--device", "cpu"]
     out = arrn_command("benchmark", *MODEL, *quick, "--json", numbers, "--plot", picture).out
-    for title in ("A training step", "Inference, batch 2", "does time fall", "Resampling", "Depthwise 3x3"):
+    for title in (
+        "A training step",
+        "Inference, batch 2",
+        "does time fall",
+        "Resampling",
+        "Depthwise 3x3",
+        "TrivialAugment",
+    ):
         assert title in out
     assert "measured ceilings: copy" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     document = json.loads(numbers.read_text())
-    assert {entry["subject"] for entry in document["measurements"]} == {"step", "inference", "resampling", "depthwise"}
+    assert {entry["subject"] for entry in document["measurements"]} == set(SUBJECTS)
     same = arrn_command("benchmark", "--compare", numbers, numbers).out
     assert f"0 of {len(document['measurements'])} moved" in same
     assert "+0.0%" in same

@@ -1,4 +1,4 @@
-"""Benchmarks: training, inference, resampling and depthwise kernels, each against a reference in the same run."""
+"""Benchmarks: training, inference, resampling, depthwise kernels, augmentation; each against a reference in one run."""
 
 from arrn.benchmarks.comparison import Change, Comparison, compare
 from arrn.benchmarks.measurement import Measurement

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arrn.benchmarks.augmentation import benchmark_augmentation
 from arrn.benchmarks.ceilings import Ceilings, measure_ceilings
 from arrn.benchmarks.depthwise import benchmark_depthwise
 from arrn.benchmarks.inference import benchmark_inference
@@ -30,6 +31,7 @@ SUBJECTS: dict[str, Callable[[BenchmarkSettings, Ceilings], list[Measurement]]] 
     "inference": benchmark_inference,
     "resampling": benchmark_resampling,
     "depthwise": benchmark_depthwise,
+    "augmentation": benchmark_augmentation,
 }
 """What can be measured, by name."""
 

@@ -18,10 +18,10 @@ from arrn.benchmarks.work import count_step
 from arrn.data import Augmentation, Batch, Normalisation
 from arrn.signal.grid import format_grid
 from arrn.timing import in_turn
-from arrn.training import PAPER_CIFAR, TrainingStep
+from arrn.training import PAPER_CIFAR, Recipe, TrainingStep
 from arrn.training.step import order_memory
 
-__all__ = ["benchmark_step"]
+__all__ = ["benchmark_step", "step_attempt"]
 
 _ROTATION = 4
 _STEPS = 10**6  # of the schedule: more than are ever taken
@@ -30,10 +30,9 @@ _STEPS = 10**6  # of the schedule: more than are ever taken
 def benchmark_step(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
     """Augmentation, forward, loss, backward and optimiser of the paper's recipe, random images, at the top size."""
     found = []
-    adaptive = settings.takes("draw")
-    ways = step_ways(settings.device, settings.compiled, adaptive)
+    ways = step_ways(settings.device, settings.compiled, adaptive=settings.takes("draw"))
     for batch in settings.batches_or(cuda=(128,), others=(16,)):
-        attempts = [_attempt(way, batch, settings, adaptive) for way in ways]
+        attempts = [step_attempt(way, batch, settings) for way in ways]
         shape = input_shape(settings.build(), batch)
         facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}
         case = f"{settings.model} at {format_grid(shape[2:])}, batch {batch}"
@@ -43,23 +42,27 @@ def benchmark_step(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Meas
     return found
 
 
-def _attempt(way: StepWay, batch: int, settings: BenchmarkSettings, adaptive: bool) -> Attempt:
-    options: dict[str, Any] = {"draw": way.draw} if adaptive else {}
+def step_attempt(
+    way: StepWay, batch: int, settings: BenchmarkSettings, recipe: Recipe = PAPER_CIFAR, name: str | None = None
+) -> Attempt:
+    """To take training steps of a recipe, in one of the ways, on a few random batches in turn."""
+    options: dict[str, Any] = {"draw": way.draw} if settings.takes("draw") else {}
     model = settings.build(**options)
     work = count_step(model, input_shape(model, batch), settings.dtype)
-    return Attempt(way.name, lambda: _prepare(way, batch, settings, options), work, way.kernels)
+    return Attempt(name or way.name, lambda: _prepare(way, batch, settings, recipe, options), work, way.kernels)
 
 
-def _prepare(way: StepWay, batch: int, settings: BenchmarkSettings, options: dict[str, Any]) -> Callable[[], object]:
+def _prepare(
+    way: StepWay, batch: int, settings: BenchmarkSettings, recipe: Recipe, options: dict[str, Any]
+) -> Callable[[], object]:
     if way.compiled:
         torch.compiler.reset()  # the network of another way must not count as a recompilation
     model = settings.build(**options)
     shape = input_shape(model, batch)
     order_memory(model.to(settings.device), ndim=len(shape) - 2).train()
-    augmentation = Augmentation(
-        Normalisation((0.5,) * shape[1], (0.25,) * shape[1]), PAPER_CIFAR.flip, PAPER_CIFAR.crop_padding
-    )
-    step = TrainingStep(model, augmentation, PAPER_CIFAR, _STEPS, 0, compiled=way.compiled, captured=way.captured)
+    normalisation = Normalisation((0.5,) * shape[1], (0.25,) * shape[1])
+    augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment)
+    step = TrainingStep(model, augmentation, recipe, _STEPS, 0, compiled=way.compiled, captured=way.captured)
     numbers = itertools.count()
     batches = [_random_batch(shape, class_count(model), settings.device) for _ in range(_ROTATION)]
     return in_turn(lambda images: step(images, next(numbers)), batches)

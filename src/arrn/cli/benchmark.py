@@ -19,7 +19,9 @@ __all__ = ["benchmark"]
 
 
 def benchmark(
-    subject: Annotated[str, typer.Argument(help="step, inference, resampling, depthwise or all.")] = "all",
+    subject: Annotated[
+        str, typer.Argument(help="step, inference, resampling, depthwise, augmentation or all.")
+    ] = "all",
     model: Annotated[str, typer.Option(help="A name that `arrn models` lists.")] = "arrn_cifar10",
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any option of the model; repeatable.")

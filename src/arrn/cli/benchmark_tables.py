@@ -18,6 +18,7 @@ _WORDS = {
     "inference": "Inference",
     "resampling": "Resampling",
     "depthwise": "Depthwise 3x3, replicate padding",
+    "augmentation": "A training step without and with TrivialAugmentWide",
 }
 
 
