@@ -96,8 +96,10 @@ def evaluate(
         say(f"skipped {report.facts['skipped']} bad samples")
     for remark in report.facts["remarks"]:
         say(remark)
-    ending = _ending(None if dataset is None else report.dataset, split)
-    file = json or folder / f"evaluation{ending}.json"
+    # Named after what it is an evaluation of, so that it does not overwrite others in the folder.
+    other = [] if dataset is None else [Path(report.dataset).name]
+    name = "-".join(["evaluation", *other, *([] if split == "test" else [split])])
+    file = json or folder / f"{name}.json"
     write_report(report, file)
     lines = accuracy_lines(report.model, report.results)
     total = report.results[0]["total"]
@@ -110,13 +112,7 @@ def evaluate(
     if as_they_come:
         console.print(_level_table(as_they_come))
     say(f"numbers: {file}")
-    say(f"picture: {_draw(plot or folder / f'evaluation{ending}.png', lines, title)}")
-
-
-def _ending(dataset: str | None, split: str) -> str:
-    """What tells the files of one evaluation from those of others in the same folder."""
-    other = [] if dataset is None else [Path(dataset).name]
-    return "".join(f"-{part}" for part in [*other, *([] if split == "test" else [split])])
+    say(f"picture: {_draw(plot or folder / f'{name}.png', lines, title)}")
 
 
 def _draw(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Path:

@@ -13,7 +13,7 @@ import torch
 from arrn.data.chunks import in_chunks
 from arrn.data.examining import Examined
 from arrn.data.placement import Placement
-from arrn.signal.grid import Grid
+from arrn.signal.grid import Grid, grid_of
 
 __all__ = ["Bucket", "fits_in_memory", "load_buckets"]
 
@@ -39,7 +39,7 @@ class Bucket:
     @property
     def grid(self) -> Grid:
         """The grid of its samples."""
-        return tuple(self.images.shape[2:])
+        return grid_of(self.images)
 
 
 def load_buckets(

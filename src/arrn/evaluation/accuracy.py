@@ -15,7 +15,7 @@ from arrn.data.batches import Batch, Batches
 from arrn.evaluation.resamplers import Resampler, lower
 from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import ARRN, Policy
-from arrn.signal.grid import Grid
+from arrn.signal.grid import Grid, grid_of
 from arrn.signal.resample import resample
 from arrn.teamwork import Team
 
@@ -179,7 +179,7 @@ def _answer(
     grids: list[Grid] = []
     start = 0
     for x in samples:
-        size = tuple(x.shape[2:])
+        size = grid_of(x)
         if setting.resolution is not None:
             size = tuple(min(n, setting.resolution) for n in size)
             x = lower(x, size, resampler)

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from arrn.errors import ArrnError, unknown_name
-from arrn.signal.grid import Grid
+from arrn.signal.grid import Grid, grid_of
 from arrn.signal.kernels import kernel
 from arrn.signal.resample import resample
 
@@ -27,7 +27,7 @@ def lower(x: torch.Tensor, size: Grid, resampler: Resampler = "perfect") -> torc
     ``"bicubic"`` is torch's, with antialiasing, for images (Pillow's on floats); ``"area"`` averages.
     Both use cell-centred grids, as the kernels do. The same size is left as it is.
     """
-    if tuple(x.shape[2:]) == size:
+    if grid_of(x) == size:
         return x
     if resampler == "bicubic":
         if x.ndim != 4:

@@ -33,6 +33,7 @@ from arrn.models import create_model
 from arrn.models.entry import signal_axes
 from arrn.models.fixed import ResampledNetwork
 from arrn.nn.arrn import ARRN
+from arrn.signal.grid import grid_of
 from arrn.signal.resample import resample
 from arrn.training import Watcher, read_recipe
 from arrn.training.log import read_log
@@ -81,7 +82,7 @@ def _carry_out(job: Job, watcher: Watcher | None, say: Callable[[str], None]) ->
 
 def _gather(images: list[torch.Tensor], normalisation: Normalisation, device: torch.device) -> torch.Tensor:
     """Images in one tensor: those of differing sizes are brought to the first one's."""
-    size = tuple(images[0].shape[2:])
+    size = grid_of(images[0])
     return torch.cat([resample(normalisation(image.to(device)), size) for image in images])
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from arrn.errors import ArrnError, ConstancyError
-from arrn.signal.grid import Grid, Size, as_grid
+from arrn.signal.grid import Grid, Size, as_grid, grid_of
 
 __all__ = [
     "TOLERANCE",
@@ -115,7 +115,7 @@ def output_shape(block: nn.Module, features: int, grid: Grid) -> tuple[int, Grid
     dtype = next((parameter.dtype for parameter in probe.parameters()), torch.get_default_dtype())
     zero = torch.zeros(2, features, *grid, device="meta", dtype=dtype)
     answer = _run(probe, zero, zero)
-    return answer.shape[1], tuple(answer.shape[2:])
+    return answer.shape[1], grid_of(answer)
 
 
 def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from arrn.plots.principal_colours import principal_colours
 from arrn.plots.pyramid import show_image, spell_size
 from arrn.plots.style import styled
 from arrn.signal import LaplacianPyramid
+from arrn.signal.grid import grid_of
 from arrn.signal.kernels import KernelLike
 
 __all__ = ["draw_features"]
@@ -26,7 +27,7 @@ def draw_features(image: torch.Tensor, levels: Sequence[torch.Tensor], kernel: K
         title: tells which network it is.
     """
     names = [f"into level {n + 1}" for n in range(len(levels) - 2)] + ["into the base", "out of the base"]
-    grids = [tuple(features.shape[2:]) for features in levels]
+    grids = [grid_of(features) for features in levels]
     with styled():
         figure = Figure(figsize=(2.5 * (1 + len(levels)), 5.8), layout="constrained")
         axes = figure.subplots(2, 1 + len(levels), squeeze=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from arrn.errors import ArrnError
-from arrn.signal.grid import Size, as_ladder, as_sizes, check_signal, level_at_least
+from arrn.signal.grid import Size, as_ladder, as_sizes, check_signal, grid_of, level_at_least
 from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.resample import resample
@@ -85,8 +85,8 @@ class LaplacianPyramid:
         steps = len(ladder) - 1
         if len(diffs) > steps:
             raise ArrnError(f"a pyramid of {len(ladder)} sizes has {steps} differences, got {len(diffs)}")
-        if tuple(low.shape[2:]) != ladder[-1]:
-            raise ArrnError(f"the lowest band must be on the grid {ladder[-1]}, got {tuple(low.shape[2:])}")
+        if grid_of(low) != ladder[-1]:
+            raise ArrnError(f"the lowest band must be on the grid {ladder[-1]}, got {grid_of(low)}")
         skipped = steps - len(diffs)
         signal = low
         for n in range(steps - 1, level - 1, -1):

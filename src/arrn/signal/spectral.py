@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from arrn.signal.grid import Grid
+from arrn.signal.grid import Grid, grid_of
 from arrn.signal.kernels import WhittakerShannon
 from arrn.signal.operators import axes_to_resample, is_channels_last
 
@@ -21,7 +21,7 @@ def resample_spectral(x: torch.Tensor, grid: Grid, kernel: WhittakerShannon) -> 
     memory_format = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
     channels_last = x.ndim > 3 and is_channels_last(x)
     along = _resample_cosine if kernel.boundary == "symmetric" else _resample_fourier
-    for axis in axes_to_resample(kernel, tuple(x.shape[2:]), grid):
+    for axis in axes_to_resample(kernel, grid_of(x), grid):
         # Transforms of strided lines are up to twice as slow as a copy that makes them contiguous.
         lines = x.movedim(2 + axis, -1).contiguous()
         x = along(lines, grid[axis]).movedim(-1, 2 + axis)

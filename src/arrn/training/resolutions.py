@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from arrn.models.entry import entry_grid, entry_kernel
-from arrn.signal.grid import Grid
+from arrn.signal.grid import Grid, grid_of
 from arrn.signal.resample import resample
 
 __all__ = ["share_out"]
@@ -34,7 +34,7 @@ def share_out(
         Images and labels, for each grid.
     """
     entering: defaultdict[Grid, list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
-    size = tuple(images.shape[2:])
+    size = grid_of(images)
     kernel = entry_kernel(model)
     # Batches come shuffled, so shares in the order of the batch are random ones.
     shares = zip(resolutions, images.tensor_split(len(resolutions)), labels.tensor_split(len(resolutions)), strict=True)

@@ -18,7 +18,7 @@ from arrn.errors import ArrnError
 from arrn.gpu import Replay
 from arrn.nn.arrn import ARRN
 from arrn.nn.dropout import LaplacianDropout
-from arrn.signal.grid import format_grid
+from arrn.signal.grid import format_grid, grid_of
 from arrn.teamwork import Team
 from arrn.training.optimisation import learning_rate, make_optimizer, set_learning_rate
 from arrn.training.recipe import Recipe
@@ -78,7 +78,7 @@ def _enough_for_batch_norm(x: torch.Tensor) -> Iterator[None]:
             raise
         word = word_for(x.ndim - 2)
         raise ArrnError(
-            f"a batch of {len(x)} {word}{'s' * (len(x) > 1)} at {format_grid(tuple(x.shape[2:]))} is too few for this "
+            f"a batch of {len(x)} {word}{'s' * (len(x) > 1)} at {format_grid(grid_of(x))} is too few for this "
             f"network's batch norms: a larger batch_size, fewer resolutions or more {word}s of that size would do"
         ) from None
 
