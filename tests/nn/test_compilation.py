@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch._dynamo
 import torch._inductor.config
+from torch._dynamo.backends.registry import lookup_backend
 
 import arrn
 from arrn.nn import ARRN, Frozen, awaken_norms
@@ -58,6 +59,30 @@ def test_training_step_compiles_whole(draw: str, block: str, device: torch.devic
             network(x).square().sum().backward()
             gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
         assert relative_error(gradients[1], gradients[0]) < 1e-4
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_operators_of_its_own_are_traced_with_the_rest(
+    precision: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a GPU; elsewhere the operator computes with PyTorch's own.
+    monkeypatch.setattr("arrn.nn.convolution.kernels_serve", lambda x: x.dtype != torch.float64)
+    model, seen = small(dropout=0.5, draw="stratified").to(device).train(), []
+
+    def watching(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    compiled = torch.compile(model, fullgraph=True, backend=watching)
+    x = torch.randn(6, 3, 8, 8, device=device)
+    gradients = []
+    for network in (model, compiled):
+        torch.manual_seed(0)
+        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+            loss = network(x).float().square().sum()
+        gradients.append(torch.autograd.grad(loss, model.stem.weight)[0])
+    assert any("replicate_depthwise" in name for name in seen)
+    assert relative_error(gradients[1], gradients[0]) < (1e-4 if precision == torch.float32 else 5e-2)
 
 
 @pytest.mark.parametrize("draw", ["sample", "stratified"])

@@ -125,6 +125,7 @@ def test_networks_take_long_lines_by_transforms_in_every_precision(dtype: torch.
     torch.testing.assert_close(given.double(), exact, rtol=0, atol=tolerance)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch 2.11's own, beside a GPU
 def test_several_resamplings_are_traced_together_whatever_the_size() -> None:
     def there_and_back(x: torch.Tensor) -> torch.Tensor:
         return resample(resample(x, (5, 3)), tuple(x.shape[2:]))

@@ -6,7 +6,6 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 
@@ -14,6 +13,8 @@ __all__ = ["fast_path", "is_fast", "kernels_serve", "reference_path"]
 
 # ARRN_KERNELS=0 turns the fast path off: everything then runs through PyTorch's own operators.
 _fast = os.environ.get("ARRN_KERNELS") != "0"
+# Asked once, here: torch.compile looks through a cache and cannot trace the question.
+_triton_is_here = importlib.util.find_spec("triton") is not None
 
 
 @contextmanager
@@ -59,11 +60,11 @@ def kernels_serve(x: torch.Tensor) -> bool:
         _fast
         and x.is_cuda
         and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
-        and _triton_is_here()
-        and not torch.compiler.is_exporting()
+        and _triton_is_here
+        and not _is_exporting()
     )
 
 
-@cache
-def _triton_is_here() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _is_exporting() -> bool:
+    """Whether `torch.export` is tracing; `torch.compiler.is_exporting` of torch 2.11 says so of `torch.compile` too."""
+    return bool(getattr(torch.compiler, "_is_exporting_flag", False))

@@ -29,7 +29,6 @@ def can_fuse_level(residual: LaplacianResidual, survivors: int | None) -> bool:
         and not residual.strided
         and not residual.takes_context
         and not torch.compiler.is_compiling()
-        and not torch.compiler.is_exporting()
     )
 
 
