@@ -53,6 +53,10 @@ def test_the_discrepancy_grows_with_the_kernels_error_or_does_not() -> None:
     contrary = ACCURACIES | {Combination("perfect", True, True): 0.95}
     assert not discrepancy_grows(decision_tree(contrary), dropout=True)
     assert discrepancy_grows(decision_tree(contrary), dropout=False)
+    flat = ACCURACIES | {Combination(kernel, True, adapt): 0.7 for kernel in KERNELS for adapt in (True, False)}
+    assert discrepancy_grows(decision_tree(flat), dropout=True) is None
+    opposed = flat | {Combination("poor", True, True): 0.6}  # further from 1, but on the other side
+    assert discrepancy_grows(decision_tree(opposed), dropout=True) is False
 
 
 @given(some_accuracies)

@@ -104,7 +104,10 @@ def decision_tree(accuracies: Mapping[Combination, float]) -> Decision:
     return node("", wanted, 0, None)
 
 
-def check_dual_effect(tree: Decision, tolerance: float = 5e-4) -> list[Verdict]:
+_DECIDES_NOTHING = 5e-4  # factors this close to 1 are 1.000, as the paper prints them
+
+
+def check_dual_effect(tree: Decision, tolerance: float = _DECIDES_NOTHING) -> list[Verdict]:
     """The paper's rule, leaf by leaf: factors above 1 where dropout and adaptation agree, below 1 where not.
 
     A network trained with dropout has met the errors of skipped levels and makes up for them, so adaptation
@@ -125,13 +128,16 @@ def check_dual_effect(tree: Decision, tolerance: float = 5e-4) -> list[Verdict]:
     return verdicts
 
 
-def discrepancy_grows(tree: Decision, dropout: bool) -> bool:
-    """Whether adaptation matters the more, the poorer the kernel, for networks trained with or without dropout."""
+def discrepancy_grows(tree: Decision, dropout: bool, tolerance: float = _DECIDES_NOTHING) -> bool | None:
+    """Whether the poorer the kernel, the more adaptation helps (after dropout) or harms (without it), as theory wants.
+
+    None where no factor differs from 1 by more than the tolerance.
+    """
     gaps = [
-        abs(leaf.factor - 1)
+        leaf.factor - 1 if dropout else 1 - leaf.factor
         for kernel in tree.children
         for node in kernel.children
         for leaf in node.children
         if node.choice == dropout and leaf.choice is True
     ]
-    return gaps == sorted(gaps)
+    return gaps == sorted(gaps) if max(map(abs, gaps)) > tolerance else None

@@ -120,13 +120,14 @@ def _rule(runs: Sequence[Run]) -> str:
     tree = ablation_tree(runs)
     if tree is None:
         return ""
+    answers = {None: "too close to 1 to tell", True: "yes", False: "**no**"}
     rows = []
     for verdict in check_dual_effect(tree):
         wanted = "above 1" if verdict.above else "below 1"
-        outcome = {None: "1 within rounding", True: "yes", False: "**no**"}[verdict.holds]
+        outcome = answers[verdict.holds]
         rows.append([str(verdict.combination), wanted, f"{verdict.factor:.4f}", outcome])
     table = markdown_table(["kernel, dropout, adaptation", "theory", "factor", "holds"], rows)
-    grows = {dropout: "yes" if discrepancy_grows(tree, dropout) else "no" for dropout in (True, False)}
+    grows = {dropout: answers[discrepancy_grows(tree, dropout)] for dropout in (True, False)}
     return f"{table}\n\nFurther from 1 for poorer kernels: with dropout {grows[True]}, without {grows[False]}."
 
 

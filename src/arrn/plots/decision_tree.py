@@ -43,7 +43,7 @@ def draw_decision_tree(tree: Decision, title: str = "") -> Figure:
 
 def _findings(tree: Decision, verdicts: Sequence[Verdict]) -> str:
     decided = [verdict.holds for verdict in verdicts if verdict.holds is not None]
-    grows = {True: "grows", False: "does not grow"}
+    grows = {True: "grows", False: "does not grow", None: "is too small to tell"}
     with_dropout, without = (grows[discrepancy_grows(tree, dropout)] for dropout in (True, False))
     return (
         f"This holds at {sum(decided)} of the {len(decided)} leaves that differ from 1 in three decimals. From kernel "
