@@ -29,6 +29,10 @@ def test_everything_end_to_end(arrn_command: Command, tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
     document = json.loads(numbers.read_text())
     assert {entry["subject"] for entry in document["measurements"]} == set(SUBJECTS)
+    again = arrn_command("benchmark", "--load", numbers, "--plot", tmp_path / "again.png").out
+    assert "measured on" in again
+    assert all(line in again for line in out.splitlines() if "│" in line)
+    assert (tmp_path / "again.png").read_bytes() == picture.read_bytes()
     same = arrn_command("benchmark", "--compare", numbers, numbers).out
     assert f"0 of {len(document['measurements'])} moved" in same
     assert "+0.0%" in same
@@ -73,6 +77,7 @@ def test_a_comparison_marks_what_moved_and_tells_what_is_missing(arrn_command: C
         (["--resolutions", "8,x"], "--resolutions takes whole numbers"),
         (["--plot", "x.jpg"], "--plot takes a file ending in .png or .svg, got 'x.jpg'"),
         (["step", "--plot", "x.png"], "--plot draws inference, which 'step' does not measure"),
+        (["--load", "a.json"], "a.json is missing"),
         (["--compare", "a.json"], "requires 2 arguments"),
         (["--compare", "a.json", "b.json"], "a.json is missing"),
     ],

@@ -46,6 +46,9 @@ def benchmark(
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw inference over resolution to this PNG or SVG file.")] = None,
+    load: Annotated[
+        Path | None, typer.Option(metavar="A.json", help="Measure nothing: show, or plot, what was written before.")
+    ] = None,
     compare: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="A.json B.json", help="Measure nothing: show what moved.")
     ] = None,
@@ -63,6 +66,8 @@ def benchmark(
 
     arrn benchmark inference --resolutions 32,16,8 --plot efficiency.png --json inference.json
 
+    arrn benchmark --load inference.json --plot efficiency.png
+
     arrn benchmark --compare before.json after.json
     """
     from arrn.benchmarks import BASELINES, BenchmarkSettings, pick_subjects, run_benchmark, write_benchmark
@@ -71,9 +76,12 @@ def benchmark(
     if compare is not None:
         _compare(*compare)
         return
-    subjects = pick_subjects(subject)
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
+    if load is not None:
+        _show_again(load, plot)
+        return
+    subjects = pick_subjects(subject)
     if plot is not None and "inference" not in subjects:
         raise ArrnError(f"--plot draws inference, which {subject!r} does not measure: benchmark inference, or all")
     settings = BenchmarkSettings(
@@ -97,9 +105,7 @@ def benchmark(
     if json is not None:
         say(f"numbers: {json}")
     if plot is not None:
-        from arrn.benchmarks.efficiency import plot_efficiency
-
-        say(f"picture: {plot_efficiency(report, plot)}")
+        _plot(report, plot)
 
 
 def _show(subject: str, report: BenchmarkReport) -> None:
@@ -122,6 +128,27 @@ def _show(subject: str, report: BenchmarkReport) -> None:
         say(f"failed {count} times, {failure}")
     if report.ceilings is not None:
         say(ceilings_line(report.ceilings))
+
+
+def _plot(report: BenchmarkReport, plot: Path) -> None:
+    from arrn.benchmarks.efficiency import plot_efficiency
+
+    say(f"picture: {plot_efficiency(report, plot)}")
+
+
+def _show_again(file: Path, plot: Path | None) -> None:
+    from arrn.benchmarks import read_benchmark
+
+    report = read_benchmark(file)
+    origin = report.provenance
+    say(
+        f"measured on {origin.get('gpu') or origin.get('processor')}, torch {origin.get('torch')}, "
+        f"commit {origin.get('commit') or 'unknown'}"
+    )
+    for subject in dict.fromkeys(measured.subject for measured in report.measurements):
+        _show(subject, report)
+    if plot is not None:
+        _plot(report, plot)
 
 
 def _compare(before: Path, after: Path) -> None:
