@@ -73,7 +73,7 @@ def test_the_tree_shows_every_factor_and_verdict() -> None:
     # Equal: perfect, and fair without dropout. Against theory: poor without dropout. The rest as theory wants.
     assert [written.count(f"%\n{word}") for word in ("agrees", "disagrees", "equal")] == [4, 2, 6]
     assert "This holds at 4 of the 6 leaves that differ from 1" in figure._supxlabel.get_text()
-    assert "grows (with dropout) and grows (without)." in figure._supxlabel.get_text()
+    assert "grows (with dropout) and does not grow (without)." in figure._supxlabel.get_text()
     edges = [line for line in axes.lines if line.get_marker() == "None"]
     assert len(edges) == 3 + 6 + 12
     assert sum(line.get_linestyle() == ":" for line in edges) == 6
