@@ -38,6 +38,19 @@ def test_files_of_different_sizes_get_class_probability_level_and_time(
     assert all(row[5].endswith(" ms") for row in found)
 
 
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(
+    arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    Path("none.png").write_bytes(b"no image")
+    told = arrn_command("predict", finished, "8x8.png", "none.png", "8x8.png", "gone.png", "--device", "cpu", code=2)
+    assert [row[0] for row in rows(told.out)] == ["8x8.png", "8x8.png"]
+    assert "not read: none.png: not an image of a known format" in told.out
+    assert "not read: gone.png: no such file" in told.out
+    assert told.err == "arrn: 2 of 4 files could not be read\n"
+    assert "none.png: not an image" in arrn_command("predict", finished, "none.png", "--device", "cpu", code=2).err
+
+
 def test_the_policy_can_be_chosen(
     arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

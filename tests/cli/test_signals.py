@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import arrn
@@ -71,7 +72,9 @@ def test_a_clip_of_no_length(arrn_command: Command, tmp_path: Path) -> None:
     assert "skipped 1 bad samples" in arrn_command(*arguments, "--skip-bad", "--out", tmp_path / "run").out
 
 
-def test_volumes_from_training_to_an_evaluation(arrn_command: Command, tmp_path: Path) -> None:
+def test_volumes_from_training_to_a_prediction(
+    arrn_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, size in (("organ", 6), ("organ_64", 12)):
         write_npz(tmp_path / "organ" / f"{name}.npz", 18, (size, size, size))
     run = tmp_path / "run"
@@ -86,7 +89,12 @@ def test_volumes_from_training_to_an_evaluation(arrn_command: Command, tmp_path:
     assert set(found) == {12, 6}
     assert found[12]["balanced_accuracy"] > 0.9
     arrn_command("evaluate", run, "--resolutions", "12", "--split", "validation", "--device", "cpu")
-    assert "takes volumes" in arrn_command("predict", run, "x.wav", code=2).err
+    monkeypatch.chdir(tmp_path)
+    for name, shape in (("large", (12, 12, 12)), ("small", (6, 5, 4))):
+        np.save(name, np.zeros(shape, dtype=np.uint8))
+    out = arrn_command("predict", run, "large.npy", "small.npy", "--device", "cpu").out
+    assert [line.split("│")[5].strip() for line in out.splitlines() if line.startswith("│")] == ["12", "6"]
+    assert "x.wav: cannot be read" in arrn_command("predict", run, "x.wav", code=2).err
 
 
 def test_what_does_not_go_together_is_one_line(arrn_command: Command, tones: Path, tmp_path: Path) -> None:

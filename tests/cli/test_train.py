@@ -31,7 +31,7 @@ def test_it_trains_what_the_library_trains(arrn_command: Command, easy: Path, tm
     assert weights(tmp_path / "run") == weights(finished)
     lines = done.out.splitlines()
     assert lines[0].startswith("epoch 1/2  loss ")
-    assert "images/s" in lines[0]
+    assert "examples/s" in lines[0]
     assert "0:0" in lines[0]  # time left
     assert lines[-1] == f"trained network: {tmp_path / 'run'}  (next: arrn evaluate {tmp_path / 'run'})"
     assert done.err == ""

@@ -121,9 +121,9 @@ def test_a_window_of_less_than_a_sample_has_one() -> None:
 
 def test_a_single_clip_keeps_its_rate(tmp_path: Path) -> None:
     for rate in (64, 100):
-        assert read_input(write_wav(tmp_path / "a.wav", tone(rate, 3), rate), ndim=1, seconds=0.5).shape == (
+        assert read_input(write_wav(tmp_path / "a.wav", tone(rate, 3), rate), 1, 1, seconds=0.5).shape == (
             1,
             rate / 2,
         )
-    with pytest.raises(ArrnError, match="this network takes volumes"):
-        read_input(tmp_path / "a.wav", ndim=3)
+    with pytest.raises(BadSample, match=r"a\.wav: not an npy file"):
+        read_input(tmp_path / "a.wav", ndim=3, channels=1)

@@ -10,17 +10,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from arrn.cli.console import console, say
+from arrn.errors import ArrnError
 
 __all__ = ["predict"]
 
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files of any and different sizes, or wav files.")],
+    images: Annotated[list[Path], typer.Argument(help="Images, wav files, or npy files of volumes, of any sizes.")],
     policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Tell what is in pictures, or in wav files, each at the level of the network that fits its size.
+    """Tell what is in pictures, sounds or volumes, each at the level of the network that fits its size.
+
+    A file that cannot be read does not stop the others: it is told at the end, and the exit status is 2.
 
     Examples:
 
@@ -30,7 +33,7 @@ def predict(
 
     arrn predict runs/digits seven.wav
     """
-    from arrn.data import read_input
+    from arrn.data import BadSample, read_input
     from arrn.evaluation import predict as answer
     from arrn.experiments import load_network, pick_device
     from arrn.models import signal_axes
@@ -39,13 +42,22 @@ def predict(
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
-    pixels = [read_input(path, signal_axes(model) or 2, metadata.window or 1.0) for path in images]
+    axes, channels, window = signal_axes(model) or 2, normalisation.channels, metadata.window or 1.0
+    readable, pixels, bad = [], [], []
+    for path in images:
+        try:
+            pixels.append(read_input(path, axes, channels, window))
+            readable.append(path)
+        except BadSample as error:
+            bad.append(error)
+    if not readable:
+        raise bad[0]
     answer(model, pixels[:1], normalisation, chosen)  # the first run sets torch up, which no image should pay for
     predictions = answer(model, pixels, normalisation, chosen)
     table = Table()
     for column in ("image", "size", "class", "probability", "level", "time"):
         table.add_column(column, justify="left" if column in ("image", "class") else "right", overflow="fold")
-    for path, image, prediction in zip(images, pixels, predictions, strict=True):
+    for path, image, prediction in zip(readable, pixels, predictions, strict=True):
         names = metadata.class_names
         table.add_row(
             escape(str(path)),
@@ -57,3 +69,7 @@ def predict(
         )
     console.print(table)
     say("level: the grid on which the image entered the network; levels above it did not run")
+    if bad:
+        for problem in bad:
+            say(f"not read: {problem}")
+        raise ArrnError(f"{len(bad)} of {len(images)} files could not be read")

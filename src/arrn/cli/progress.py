@@ -79,7 +79,7 @@ class TerminalProgress:
 
     def step_done(self, step: int, loss: float, accuracy: float, images_per_second: float) -> None:
         left = duration(self.clock.left(step))
-        note = f"loss {loss:.3f}  accuracy {accuracy:.1%}  {images_per_second:,.0f} images/s  {left} left"
+        note = f"loss {loss:.3f}  accuracy {accuracy:.1%}  {images_per_second:,.0f} examples/s  {left} left"
         self.bar.update(self.task, completed=step, note=note)
 
     def epoch_ends(self, entry: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ def _epoch_line(entry: Mapping[str, Any], epochs: int, left: float | None) -> st
     rest = f"  {duration(left)} left" if left else ""
     return (
         f"epoch {entry['epoch']:>{len(str(epochs))}}/{epochs}  loss {entry['loss']:.3f}  accuracy "
-        f"{entry['accuracy']:.1%}{validation}  {entry['images_per_second']:,.0f} images/s  "
+        f"{entry['accuracy']:.1%}{validation}  {entry['images_per_second']:,.0f} examples/s  "
         f"{entry['seconds']:.1f} s{rest}"
     )
 

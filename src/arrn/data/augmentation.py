@@ -35,6 +35,11 @@ class Normalisation(nn.Module):
         self.register_buffer("scale", scale.float(), persistent=False)
         self.register_buffer("shift", shift.float(), persistent=False)
 
+    @property
+    def channels(self) -> int:
+        """How many the samples have."""
+        return len(self.get_buffer("scale"))
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         shape = (-1, *[1] * (images.ndim - 2))
         scale, shift = self.get_buffer("scale").view(shape), self.get_buffer("shift").view(shape)

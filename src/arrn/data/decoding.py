@@ -22,7 +22,7 @@ from arrn.errors import ArrnError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Encoded", "decode", "header_size"]
+__all__ = ["Encoded", "as_grey", "decode", "header_size"]
 
 Encoded: TypeAlias = bytes | str | os.PathLike[str]
 """The bytes of a file, or its path."""
@@ -47,6 +47,17 @@ def decode(encoded: Encoded, where: str) -> torch.Tensor:
         orientation = _orientation(image)
         pixels = _upright(_to_rgb(image), orientation)
         return torch.from_numpy(np.array(pixels)).permute(2, 0, 1).contiguous()
+
+
+def as_grey(image: torch.Tensor) -> torch.Tensor:
+    """The luma of an RGB image, (3, height, width) to (1, height, width), uint8; grey stays what it was.
+
+    >>> as_grey(torch.tensor([255, 0, 0], dtype=torch.uint8).view(3, 1, 1)).item()
+    76
+    """
+    weights = torch.tensor([19595, 38470, 7471], dtype=torch.int32)  # ITU-R 601-2 in 65536ths, as Pillow has it
+    luma = (image.to(torch.int32) * weights.view(3, 1, 1)).sum(dim=0, keepdim=True)
+    return ((luma + 0x8000) >> 16).to(torch.uint8)
 
 
 def header_size(encoded: Encoded, where: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Images and volumes in npz files, as MedMNIST publishes them: train_images, train_labels, val_..., test_..."""
+"""Images and volumes in npz files as MedMNIST publishes them (train_images, train_labels, ...), and in npy files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from arrn.data.form import Form
-from arrn.data.source import Source
+from arrn.data.source import BadSample, Source
 from arrn.errors import ArrnError
 
-__all__ = ["NpzArrays", "find_npz", "open_npz"]
+__all__ = ["NpzArrays", "decode_npy", "find_npz", "open_npz"]
 
 Array = np.ndarray[Any, Any]
 
@@ -64,9 +64,7 @@ class NpzArrays(Source):
         if self._samples is None:
             with _opened(self.file) as arrays:
                 self._samples = _array(arrays, self.key, self.file)
-        sample = self._samples[index]
-        sample = np.moveaxis(sample, -1, 0) if self._last else sample[None]
-        return torch.from_numpy(sample.copy())
+        return _channels_first(self._samples[index], self._last)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_samples": None}
@@ -101,6 +99,30 @@ def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:
         return None
     others = ", ".join(path.name for path in sizes[:-1])
     return sizes[-1], f"{sizes[-1].name} is read, the largest size; there is also {others}" if others else None
+
+
+def decode_npy(path: Path) -> torch.Tensor:
+    """A volume from an npy file: uint8, (depth, height, width), or with 1 or 3 channels last; channels come first here.
+
+    Raises:
+        BadSample: for a file that cannot be read, or holds something else. Nothing is unpickled.
+    """
+    try:
+        with path.open("rb") as stream:
+            volume = np.lib.format.read_array(stream, allow_pickle=False)
+    except OSError as error:
+        raise BadSample(str(path), f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError) as error:
+        raise BadSample(str(path), f"not an npy file, or a truncated one: {str(error).splitlines()[0]}") from None
+    coloured = volume.ndim == 4 and volume.shape[-1] in (1, 3)
+    if volume.dtype != np.uint8 or volume.ndim - coloured != 3 or not volume.size:
+        wanted = "uint8 of shape (depth, height, width), or with 3 channels last"
+        raise BadSample(str(path), f"it should hold {wanted}; got {volume.dtype} of shape {volume.shape}")
+    return _channels_first(volume, coloured)
+
+
+def _channels_first(sample: Array, channels_last: bool) -> torch.Tensor:
+    return torch.from_numpy((np.moveaxis(sample, -1, 0) if channels_last else sample[None]).copy())
 
 
 @contextmanager

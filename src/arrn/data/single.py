@@ -6,30 +6,32 @@ from pathlib import Path
 
 import torch
 
-from arrn.data.decoding import decode
-from arrn.data.form import word_for
+from arrn.data.decoding import as_grey, decode
+from arrn.data.npz import decode_npy
 from arrn.data.sound import Window, fit_window
+from arrn.data.source import BadSample
 from arrn.data.wav import decode_wav
-from arrn.errors import ArrnError
 
 __all__ = ["read_input"]
 
 
-def read_input(path: Path, ndim: int, seconds: float = 1.0) -> torch.Tensor:
-    """A file for a network whose signals have `ndim` axes: an image, or a window of sound at the file's own rate.
+def read_input(path: Path, ndim: int, channels: int, seconds: float = 1.0) -> torch.Tensor:
+    """A file for a network whose signals have `ndim` axes: wav for one, an image for two, npy for three.
 
-    A network that adapts takes any rate: it only changes how many samples the window has.
+    Colour images become grey for a network of one channel. Sound is a window at the file's own rate: a network that
+    adapts takes any, it only changes how many samples the window has.
 
     Raises:
-        BadSample: for a file that cannot be read.
-        ArrnError: for volumes, which have no file format of their own here.
+        BadSample: for a file that cannot be read, or has other channels.
     """
-    if ndim == 2:
-        return decode(path, str(path))
     if ndim == 1:
         sound, header = decode_wav(path, str(path))
-        return fit_window(sound, Window(seconds).samples(header.rate))
-    raise ArrnError(
-        f"arrn predict reads images and wav files, but this network takes {word_for(ndim)}s: "
-        "arrn evaluate measures it on an npz file of them"
-    )
+        signal = fit_window(sound, Window(seconds).samples(header.rate))
+    elif ndim == 2:
+        image = decode(path, str(path))
+        signal = as_grey(image) if channels == 1 else image
+    else:
+        signal = decode_npy(path)
+    if len(signal) != channels:
+        raise BadSample(str(path), f"it has {len(signal)} channels, and the network takes {channels}")
+    return signal
