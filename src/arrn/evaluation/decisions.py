@@ -104,7 +104,7 @@ def decision_tree(accuracies: Mapping[Combination, float]) -> Decision:
     return node("", wanted, 0, None)
 
 
-_DECIDES_NOTHING = 5e-4  # factors this close to 1 are 1.000, as the paper prints them
+_DECIDES_NOTHING = 5e-4  # factors this close to 1 are 1.000 in a figure
 
 
 def check_dual_effect(tree: Decision, tolerance: float = _DECIDES_NOTHING) -> list[Verdict]:
