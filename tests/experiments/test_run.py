@@ -58,6 +58,16 @@ def test_an_empty_folder_is_fine_and_one_with_anything_in_it_is_refused(easy: Pa
     assert is_finished(train_tiny(easy, tmp_path, epochs=1))
 
 
+def test_bad_input_leaves_no_folder_behind_but_takes_none_away(tmp_path: Path) -> None:
+    for name, was_there in (("new", False), ("mine", True)):
+        out = tmp_path / name
+        if was_there:
+            out.mkdir()
+        with pytest.raises(ArrnError, match="nowhere"):
+            train_tiny(tmp_path / "nowhere", out)
+        assert out.exists() is was_there
+
+
 def test_what_a_killed_process_left_does_not_stand_in_the_way(easy: Path, tmp_path: Path) -> None:
     leftover = tmp_path / f".run.json.x{TEMPORARY}"
     leftover.write_text("half")

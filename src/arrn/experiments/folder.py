@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from arrn.errors import ArrnError
@@ -10,7 +11,7 @@ from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.saving import CONFIG, WEIGHTS
 from arrn.writing import is_leftover, remove_leftovers
 
-__all__ = ["CHECKPOINTS", "LOG", "is_finished", "prepare_folder"]
+__all__ = ["CHECKPOINTS", "LOG", "is_finished", "prepare_folder", "removed_if_empty"]
 
 CHECKPOINTS, LOG = "checkpoints", "log.jsonl"
 
@@ -18,6 +19,19 @@ CHECKPOINTS, LOG = "checkpoints", "log.jsonl"
 def is_finished(out: Path) -> bool:
     """Whether the run in `out` has come to its end."""
     return (out / WEIGHTS).exists() and (out / CONFIG).exists()
+
+
+@contextmanager
+def removed_if_empty(out: Path) -> Iterator[None]:
+    """Takes away the folder that was made within, if the input turns out bad before anything is written to it."""
+    was_there = out.exists()
+    try:
+        yield
+    except ArrnError:
+        if not was_there:
+            with suppress(OSError):  # rmdir removes empty folders only
+                out.rmdir()
+        raise
 
 
 def prepare_folder(settings: RunSettings, out: Path, resume: bool, say: Callable[[str], None]) -> bool:

@@ -11,7 +11,7 @@ from torch import nn
 
 from arrn.errors import ArrnError, RunError
 from arrn.experiments.device import make_deterministic, pick_device
-from arrn.experiments.folder import CHECKPOINTS, LOG, prepare_folder
+from arrn.experiments.folder import CHECKPOINTS, LOG, prepare_folder, removed_if_empty
 from arrn.experiments.machine import Machine
 from arrn.experiments.preparing import prepare
 from arrn.experiments.settings import RunSettings, write_settings
@@ -55,7 +55,8 @@ def run_training(
     device = team_device(pick_device(machine.device))
     with join_team(device) as team:
         if team.leads:
-            _run(settings, out, machine, resume, watcher, say, device, team)
+            with removed_if_empty(out):
+                _run(settings, out, machine, resume, watcher, say, device, team)
         else:  # the leader speaks and shows for all
             _run(settings, out, machine, resume, None, lambda text: None, device, team)
 
