@@ -69,4 +69,4 @@ def weights(out: Path) -> bytes:
 def timeless_log(out: Path) -> list[dict[str, Any]]:
     """What the log says, but for how long it took."""
     entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [{key: entry[key] for key in entry if key not in ("seconds", "images_per_second")} for entry in entries]
+    return [{key: entry[key] for key in entry if key not in ("seconds", "examples_per_second")} for entry in entries]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from arrn import __version__
 
-__all__ = ["provenance"]
+__all__ = ["machine_of", "provenance"]
 
 
 def provenance() -> dict[str, object]:
@@ -31,6 +33,16 @@ def provenance() -> dict[str, object]:
         "gpu": gpu,
         "commit": os.environ.get("ARRN_COMMIT") or _commit(),
     }
+
+
+def machine_of(origin: Mapping[str, Any]) -> str:
+    """In words, what `provenance` gave, here or elsewhere.
+
+    >>> machine_of({"gpu": None, "processor": "AMD EPYC", "torch": "2.11.0"})
+    'AMD EPYC, torch 2.11.0, commit unknown'
+    """
+    hardware = origin.get("gpu") or origin.get("processor") or "unknown"
+    return f"{hardware}, torch {origin.get('torch', 'unknown')}, commit {origin.get('commit') or 'unknown'}"
 
 
 def _processor() -> str:

@@ -20,6 +20,7 @@ from torch import nn
 from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError
 from arrn.models import create_model
+from arrn.nn.config import config_of
 from arrn.writing import write_atomically
 
 __all__ = ["FORMAT_VERSION", "Metadata", "create_pretrained", "load", "save"]
@@ -109,7 +110,7 @@ def create_pretrained(name: str, path: str | os.PathLike[str], options: Mapping[
         ArrnError: for what `load` refuses, and for the weights of another model.
     """
     saved = load(path)
-    config: Mapping[str, Any] = saved.config  # type: ignore[assignment]  # nn.Module takes any attribute
+    config = config_of(saved)
     if config["name"] != name:
         raise ArrnError(f"{path} holds the weights of {config['name']!r}, not of {name!r}")
     given = dict(options)

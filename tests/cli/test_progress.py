@@ -10,7 +10,7 @@ from arrn.cli.progress import PlainProgress, TerminalProgress, _Clock, duration,
 from arrn.experiments import Machine, run_training
 from runs import tiny_settings
 
-ENTRY = {"epoch": 2, "loss": 1.2345, "accuracy": 0.5, "images_per_second": 12345.6, "seconds": 3.21}
+ENTRY = {"epoch": 2, "loss": 1.2345, "accuracy": 0.5, "examples_per_second": 12345.6, "seconds": 3.21}
 
 
 def console(terminal: bool) -> tuple[Console, io.StringIO]:
@@ -31,7 +31,7 @@ def test_elsewhere_there_is_a_plain_line_for_each_epoch() -> None:
     )
 
 
-def test_a_terminal_shows_loss_accuracy_images_per_second_and_time_left() -> None:
+def test_a_terminal_shows_loss_accuracy_examples_per_second_and_time_left() -> None:
     place, text = console(terminal=True)
     with watch(place) as watcher:
         assert isinstance(watcher, TerminalProgress)

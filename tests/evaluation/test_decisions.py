@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrn.errors import ArrnError
-from arrn.evaluation import Combination, check_dual_effect, decision_tree, discrepancy_grows
+from arrn.evaluation import Combination, check_dual_effect, decision_tree, effect_grows
 
 KERNELS = ("perfect", "fair", "poor")
 COMBINATIONS = [Combination(k, d, a) for k, d, a in itertools.product(KERNELS, (True, False), (True, False))]
@@ -47,16 +47,16 @@ def test_the_rule_is_checked_leaf_by_leaf() -> None:
     assert [verdicts[Combination("fair", True, adapt)].holds for adapt in (True, False)] == [False, False]
 
 
-def test_the_discrepancy_grows_with_the_kernels_error_or_does_not() -> None:
-    assert discrepancy_grows(decision_tree(ACCURACIES), dropout=True)
-    assert discrepancy_grows(decision_tree(ACCURACIES), dropout=False)
+def test_the_effect_grows_with_the_kernels_error_or_does_not() -> None:
+    assert effect_grows(decision_tree(ACCURACIES), dropout=True)
+    assert effect_grows(decision_tree(ACCURACIES), dropout=False)
     contrary = ACCURACIES | {Combination("perfect", True, True): 0.95}
-    assert not discrepancy_grows(decision_tree(contrary), dropout=True)
-    assert discrepancy_grows(decision_tree(contrary), dropout=False)
+    assert not effect_grows(decision_tree(contrary), dropout=True)
+    assert effect_grows(decision_tree(contrary), dropout=False)
     flat = ACCURACIES | {Combination(kernel, True, adapt): 0.7 for kernel in KERNELS for adapt in (True, False)}
-    assert discrepancy_grows(decision_tree(flat), dropout=True) is None
+    assert effect_grows(decision_tree(flat), dropout=True) is None
     opposed = flat | {Combination("poor", True, True): 0.6}  # further from 1, but on the other side
-    assert discrepancy_grows(decision_tree(opposed), dropout=True) is False
+    assert effect_grows(decision_tree(opposed), dropout=True) is False
 
 
 @given(some_accuracies)

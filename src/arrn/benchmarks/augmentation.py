@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from arrn.benchmarks.ceilings import Ceilings, dtype_name
-from arrn.benchmarks.measurement import Fact, Measurement
+from arrn.benchmarks.ceilings import Ceilings
+from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.measuring import measure
 from arrn.benchmarks.networks import input_shape
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.step import step_attempt
+from arrn.benchmarks.step import step_attempt, step_case
 from arrn.benchmarks.ways import REFERENCE, step_ways
-from arrn.signal.grid import format_grid
 from arrn.training import PAPER_LARGER_IMAGES
 
 __all__ = ["benchmark_augmentation"]
@@ -25,13 +24,11 @@ def benchmark_augmentation(settings: BenchmarkSettings, ceilings: Ceilings) -> l
         REFERENCE: dataclasses.replace(PAPER_LARGER_IMAGES, trivial_augment=False),
         "with TrivialAugmentWide": PAPER_LARGER_IMAGES,
     }
+    if len(input_shape(settings.build(), 1)) != 4:
+        return []
     found = []
     for batch in settings.batches_or(cuda=(128,), others=(16,)):
-        shape = input_shape(settings.build(), batch)
-        if len(shape) != 4:
-            return []
         attempts = [step_attempt(way, batch, settings, recipe, name) for name, recipe in recipes.items()]
-        facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}
-        case = f"{settings.model} at {format_grid(shape[2:])}, batch {batch}, {way.name}"
-        found += measure("augmentation", case, attempts, settings, ceilings, facts)
+        case, facts = step_case(batch, settings)
+        found += measure("augmentation", f"{case}, {way.name}", attempts, settings, ceilings, facts)
     return found

@@ -10,6 +10,7 @@ from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.report import BenchmarkReport
 from arrn.errors import ArrnError
 from arrn.plots import ARCHITECTURES, Curve, Point, Saving, draw_efficiency, save_figure
+from arrn.provenance import machine_of
 
 __all__ = ["efficiency_panels", "plot_efficiency"]
 
@@ -37,8 +38,7 @@ def plot_efficiency(report: BenchmarkReport, path: Path) -> Path:
     panels = efficiency_panels(report.measurements)
     if not panels:
         raise ArrnError("there is no inference to plot: benchmark inference, or all")
-    origin = report.provenance
-    title = f"Inference on {origin.get('gpu') or origin.get('processor')}, torch {origin.get('torch')}"
+    title = f"Inference on {machine_of(report.provenance)}"
     try:
         return save_figure(draw_efficiency(panels, title), path)
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -12,6 +12,7 @@ from torch import fx, nn
 from arrn.models import FourierClassifier, create_model, model_options
 from arrn.models.fixed import ResampledNetwork
 from arrn.nn.arrn import ARRN
+from arrn.nn.config import config_of
 from arrn.nn.fusion import fold_batch_norms
 from arrn.signal.grid import Size
 from arrn.training.step import order_memory
@@ -32,7 +33,7 @@ _MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 def class_count(model: nn.Module) -> int:
     """The classes that a named model was built for."""
-    return int(cast(dict[str, Any], model.config)["options"]["num_classes"])
+    return int(config_of(model)["options"]["num_classes"])
 
 
 def input_shape(model: nn.Module, batch: int) -> tuple[int, ...]:

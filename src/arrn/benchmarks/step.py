@@ -21,7 +21,7 @@ from arrn.timing import in_turn
 from arrn.training import PAPER_CIFAR, Recipe, TrainingStep
 from arrn.training.step import order_memory
 
-__all__ = ["benchmark_step", "step_attempt"]
+__all__ = ["benchmark_step", "step_attempt", "step_case"]
 
 _ROTATION = 4
 _STEPS = 10**6  # of the schedule: more than are ever taken
@@ -33,13 +33,18 @@ def benchmark_step(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Meas
     ways = step_ways(settings.device, settings.compiled, adaptive=settings.takes("draw"))
     for batch in settings.batches_or(cuda=(128,), others=(16,)):
         attempts = [step_attempt(way, batch, settings) for way in ways]
-        shape = input_shape(settings.build(), batch)
-        facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}
-        case = f"{settings.model} at {format_grid(shape[2:])}, batch {batch}"
+        case, facts = step_case(batch, settings)
         found += [
             _with_rate(each, batch) for each in measure("step", case, attempts, settings, ceilings, facts, memory=True)
         ]
     return found
+
+
+def step_case(batch: int, settings: BenchmarkSettings) -> tuple[str, dict[str, Fact]]:
+    """The name of a step at that batch size, and what is known of it."""
+    grid = format_grid(input_shape(settings.build(), batch)[2:])
+    facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}
+    return f"{settings.model} at {grid}, batch {batch}", facts
 
 
 def step_attempt(

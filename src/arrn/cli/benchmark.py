@@ -138,13 +138,10 @@ def _plot(report: BenchmarkReport, plot: Path) -> None:
 
 def _show_again(file: Path, plot: Path | None) -> None:
     from arrn.benchmarks import read_benchmark
+    from arrn.provenance import machine_of
 
     report = read_benchmark(file)
-    origin = report.provenance
-    say(
-        f"measured on {origin.get('gpu') or origin.get('processor')}, torch {origin.get('torch')}, "
-        f"commit {origin.get('commit') or 'unknown'}"
-    )
+    say(f"measured on {machine_of(report.provenance)}")
     for subject in dict.fromkeys(measured.subject for measured in report.measurements):
         _show(subject, report)
     if plot is not None:

@@ -35,7 +35,7 @@ class PlainProgress:
     def epoch_begins(self, epoch: int, epochs: int, steps: int, first: int) -> None:
         self.clock.begin(epoch, epochs, steps, first)
 
-    def step_done(self, step: int, loss: float, accuracy: float, images_per_second: float) -> None:
+    def step_done(self, step: int, loss: float, accuracy: float, examples_per_second: float) -> None:
         pass
 
     def epoch_ends(self, entry: Mapping[str, Any]) -> None:
@@ -77,9 +77,9 @@ class TerminalProgress:
             visible=True,
         )
 
-    def step_done(self, step: int, loss: float, accuracy: float, images_per_second: float) -> None:
+    def step_done(self, step: int, loss: float, accuracy: float, examples_per_second: float) -> None:
         left = duration(self.clock.left(step))
-        note = f"loss {loss:.3f}  accuracy {accuracy:.1%}  {images_per_second:,.0f} examples/s  {left} left"
+        note = f"loss {loss:.3f}  accuracy {accuracy:.1%}  {examples_per_second:,.0f} examples/s  {left} left"
         self.bar.update(self.task, completed=step, note=note)
 
     def epoch_ends(self, entry: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ def _epoch_line(entry: Mapping[str, Any], epochs: int, left: float | None) -> st
     rest = f"  {duration(left)} left" if left else ""
     return (
         f"epoch {entry['epoch']:>{len(str(epochs))}}/{epochs}  loss {entry['loss']:.3f}  accuracy "
-        f"{entry['accuracy']:.1%}{validation}  {entry['images_per_second']:,.0f} examples/s  "
+        f"{entry['accuracy']:.1%}{validation}  {entry['examples_per_second']:,.0f} examples/s  "
         f"{entry['seconds']:.1f} s{rest}"
     )
 

@@ -22,7 +22,7 @@ from arrn.errors import ArrnError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Encoded", "as_grey", "decode", "header_size"]
+__all__ = ["Encoded", "decode", "header_size"]
 
 Encoded: TypeAlias = bytes | str | os.PathLike[str]
 """The bytes of a file, or its path."""
@@ -33,12 +33,13 @@ ORIENTATION = 0x0112  # the EXIF tag
 SIDEWAYS = (5, 6, 7, 8)  # the orientations that swap height and width
 
 
-def decode(encoded: Encoded, where: str) -> torch.Tensor:
-    """The image as uint8 of shape (3, height, width), RGB.
+def decode(encoded: Encoded, where: str, grey: bool = False) -> torch.Tensor:
+    """The image as uint8 of shape (3, height, width), RGB, or (1, height, width), its luma.
 
     Args:
         encoded: the bytes of an image file, or the path of one.
         where: what the error names.
+        grey: whether to leave colour out.
 
     Raises:
         BadSample: for what is missing, no image, truncated, corrupt, or too large to be meant.
@@ -46,18 +47,9 @@ def decode(encoded: Encoded, where: str) -> torch.Tensor:
     with _opened(encoded, where) as image:
         orientation = _orientation(image)
         pixels = _upright(_to_rgb(image), orientation)
+        if grey:
+            return torch.from_numpy(np.array(pixels.convert("L"))[None])
         return torch.from_numpy(np.array(pixels)).permute(2, 0, 1).contiguous()
-
-
-def as_grey(image: torch.Tensor) -> torch.Tensor:
-    """The luma of an RGB image, (3, height, width) to (1, height, width), uint8; grey stays what it was.
-
-    >>> as_grey(torch.tensor([255, 0, 0], dtype=torch.uint8).view(3, 1, 1)).item()
-    76
-    """
-    weights = torch.tensor([19595, 38470, 7471], dtype=torch.int32)  # ITU-R 601-2 in 65536ths, as Pillow has it
-    luma = (image.to(torch.int32) * weights.view(3, 1, 1)).sum(dim=0, keepdim=True)
-    return ((luma + 0x8000) >> 16).to(torch.uint8)
 
 
 def header_size(encoded: Encoded, where: str) -> tuple[int, int]:

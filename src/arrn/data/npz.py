@@ -1,4 +1,4 @@
-"""Images and volumes in npz files as MedMNIST publishes them (train_images, train_labels, ...), and in npy files."""
+"""Images and volumes in npz files, as MedMNIST publishes them: train_images, train_labels, val_..., test_..."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import numpy as np
 import torch
 
 from arrn.data.form import Form
-from arrn.data.source import BadSample, Source
+from arrn.data.npy import Array, array_layout, channels_first
+from arrn.data.source import Source
 from arrn.errors import ArrnError
 
-__all__ = ["NpzArrays", "decode_npy", "find_npz", "open_npz"]
-
-Array = np.ndarray[Any, Any]
+__all__ = ["NpzArrays", "find_npz", "open_npz"]
 
 SIZES = ("", "_64", "_128", "_224")  # MedMNIST's names for one set at several sizes; none is 28
 
@@ -46,7 +45,13 @@ class NpzArrays(Source):
             labels = train if split == "train" else _labels(arrays, split, self.file)
             shape, dtype = _shape_of(arrays, f"{split}_images", self.file)
         self.key = f"{split}_images"
-        self._grid, channels, self._last = _layout(shape, dtype, f"{self.file}: {self.key}")
+        layout = array_layout(shape[1:], dtype)
+        if layout is None:
+            raise ArrnError(
+                f"{self.file}: {self.key} should be uint8 of shape (samples, height, width), (samples, depth, height, "
+                f"width), or either with 3 channels last; got {dtype} of shape {shape}"
+            )
+        self._grid, channels, self._last = layout
         if shape[0] != len(labels):
             raise ArrnError(f"{self.file}: {shape[0]} {self.key}, but {len(labels)} {split}_labels")
         class_names = tuple(map(str, range(int(train.max()) + 1)))
@@ -64,7 +69,7 @@ class NpzArrays(Source):
         if self._samples is None:
             with _opened(self.file) as arrays:
                 self._samples = _array(arrays, self.key, self.file)
-        return _channels_first(self._samples[index], self._last)
+        return channels_first(self._samples[index], self._last)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_samples": None}
@@ -99,30 +104,6 @@ def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:
         return None
     others = ", ".join(path.name for path in sizes[:-1])
     return sizes[-1], f"{sizes[-1].name} is read, the largest size; there is also {others}" if others else None
-
-
-def decode_npy(path: Path) -> torch.Tensor:
-    """A volume from an npy file: uint8, (depth, height, width), or with 1 or 3 channels last; channels come first here.
-
-    Raises:
-        BadSample: for a file that cannot be read, or holds something else. Nothing is unpickled.
-    """
-    try:
-        with path.open("rb") as stream:
-            volume = np.lib.format.read_array(stream, allow_pickle=False)
-    except OSError as error:
-        raise BadSample(str(path), f"cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
-        raise BadSample(str(path), f"not an npy file, or a truncated one: {str(error).splitlines()[0]}") from None
-    coloured = volume.ndim == 4 and volume.shape[-1] in (1, 3)
-    if volume.dtype != np.uint8 or volume.ndim - coloured != 3 or not volume.size:
-        wanted = "uint8 of shape (depth, height, width), or with 3 channels last"
-        raise BadSample(str(path), f"it should hold {wanted}; got {volume.dtype} of shape {volume.shape}")
-    return _channels_first(volume, coloured)
-
-
-def _channels_first(sample: Array, channels_last: bool) -> torch.Tensor:
-    return torch.from_numpy((np.moveaxis(sample, -1, 0) if channels_last else sample[None]).copy())
 
 
 @contextmanager
@@ -175,15 +156,3 @@ def _labels(arrays: Any, split: str, file: Path) -> torch.Tensor:
             f"{labels.shape}"
         )
     return torch.from_numpy(labels.astype(np.int64))
-
-
-def _layout(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> tuple[tuple[int, ...], int, bool]:
-    """The grid, the number of channels, and whether they are the last axis."""
-    coloured = len(shape) >= 4 and shape[-1] in (1, 3) and min(shape[1:-1]) > 3
-    grid = shape[1:-1] if coloured else shape[1:]
-    if dtype != np.uint8 or len(grid) not in (2, 3) or min(grid) < 1:
-        raise ArrnError(
-            f"{where} should be uint8 of shape (samples, height, width), (samples, depth, height, width), or either "
-            f"with 3 channels last; got {dtype} of shape {shape}"
-        )
-    return grid, shape[-1] if coloured else 1, coloured

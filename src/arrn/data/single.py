@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from arrn.data.decoding import as_grey, decode
-from arrn.data.npz import decode_npy
+from arrn.data.decoding import decode
+from arrn.data.npy import decode_npy
 from arrn.data.sound import Window, fit_window
 from arrn.data.source import BadSample
 from arrn.data.wav import decode_wav
@@ -28,8 +28,7 @@ def read_input(path: Path, ndim: int, channels: int, seconds: float = 1.0) -> to
         sound, header = decode_wav(path, str(path))
         signal = fit_window(sound, Window(seconds).samples(header.rate))
     elif ndim == 2:
-        image = decode(path, str(path))
-        signal = as_grey(image) if channels == 1 else image
+        signal = decode(path, str(path), grey=channels == 1)
     else:
         signal = decode_npy(path)
     if len(signal) != channels:

@@ -7,7 +7,7 @@ from arrn.evaluation.decisions import (
     Verdict,
     check_dual_effect,
     decision_tree,
-    discrepancy_grows,
+    effect_grows,
 )
 from arrn.evaluation.gaps import AdaptationGap, adaptation_gap
 from arrn.evaluation.intervals import wilson_interval
@@ -31,7 +31,7 @@ __all__ = [
     "check_dual_effect",
     "decision_tree",
     "default_resolutions",
-    "discrepancy_grows",
+    "effect_grows",
     "evaluate",
     "lower",
     "make_report",

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from arrn.errors import ArrnError
 
-__all__ = ["Combination", "Decision", "Verdict", "check_dual_effect", "decision_tree", "discrepancy_grows"]
+__all__ = ["Combination", "Decision", "Verdict", "check_dual_effect", "decision_tree", "effect_grows"]
 
 
 @dataclass(frozen=True, order=True)
@@ -128,7 +128,7 @@ def check_dual_effect(tree: Decision, tolerance: float = _DECIDES_NOTHING) -> li
     return verdicts
 
 
-def discrepancy_grows(tree: Decision, dropout: bool, tolerance: float = _DECIDES_NOTHING) -> bool | None:
+def effect_grows(tree: Decision, dropout: bool, tolerance: float = _DECIDES_NOTHING) -> bool | None:
     """Whether the poorer the kernel, the more adaptation helps (after dropout) or harms (without it), as theory wants.
 
     None where no factor differs from 1 by more than the tolerance.

@@ -33,6 +33,7 @@ from arrn.models import create_model
 from arrn.models.entry import signal_axes
 from arrn.models.fixed import ResampledNetwork
 from arrn.nn.arrn import ARRN
+from arrn.nn.config import config_of
 from arrn.signal.grid import grid_of
 from arrn.signal.resample import resample
 from arrn.training import Watcher, read_recipe
@@ -89,7 +90,7 @@ def _gather(images: list[torch.Tensor], normalisation: Normalisation, device: to
 def _result(
     job: Job, model: nn.Module, report: Report, resolutions: tuple[int, ...], discrepancies: list[dict[str, Any]]
 ) -> Result:
-    config: dict[str, Any] = model.config  # type: ignore[assignment]  # nn.Module takes any attribute
+    config = config_of(model)
     kernel = model.kernel.name if isinstance(model, ARRN | ResampledNetwork) else None
     p = config["options"].get("dropout") if isinstance(model, ARRN) else None
     return Result(

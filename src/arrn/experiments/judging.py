@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -30,6 +29,7 @@ from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.experiments.splits import open_split
 from arrn.models.entry import signal_axes
 from arrn.nn.arrn import Policy
+from arrn.nn.config import config_of
 from arrn.saving import CONFIG, Metadata, load
 from arrn.teamwork import join_team, team_device
 from arrn.training.step import order_memory
@@ -61,7 +61,7 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
 
 def _check_metadata(model: nn.Module, metadata: Metadata, folder: Path) -> None:
     """Refuses numbers that a file edited by hand may hold, before they become nonsense."""
-    options: Mapping[str, Any] = model.config["options"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
+    options = config_of(model)["options"]
     channels, classes, names = options.get("in_channels"), options.get("num_classes"), metadata.class_names
     mean, std = metadata.mean or (), metadata.std or ()
     if channels is not None and (len(mean) != channels or len(std) != channels):
@@ -117,7 +117,7 @@ def judge(
     if skip_bad:
         settings = dataclasses.replace(settings, skip_bad=True)
     examined = open_split(settings, split)
-    name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
+    name = config_of(model)["name"]
     form = examined.source.form
     check_fit(model, name, form, examined.source.name)
     _check_classes(metadata, examined.source.class_names, settings.dataset)

@@ -12,6 +12,7 @@ from arrn.errors import ArrnError
 from arrn.experiments import load_network
 from arrn.models import create_model
 from arrn.nn import ARRN
+from arrn.nn.config import config_of
 from arrn.signal import resample
 
 __all__ = ["Subject", "open_subject"]
@@ -53,8 +54,7 @@ def open_subject(image: Path | None = None, network: Path | None = None) -> Subj
         normalisation, title = Normalisation(statistics.mean, statistics.std), "an untrained arrn_small (seed 0)"
     else:
         model, _, normalisation = load_network(network, torch.device("cpu"))
-        name: str = model.config["name"]  # type: ignore[index,assignment]  # nn.Module takes any attribute
-        folder = network.resolve().name
+        name, folder = config_of(model)["name"], network.resolve().name
         title = name if folder == name else f"{name} ({folder})"
     if not isinstance(model, ARRN):
         raise ArrnError(f"the picture of features needs an ARRN, but {network} holds a {type(model).__name__}")

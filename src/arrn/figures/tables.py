@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from arrn.evaluation.decisions import check_dual_effect, discrepancy_grows
+from arrn.evaluation.decisions import check_dual_effect, effect_grows
 from arrn.figures.ablating import ablation_tree
 from arrn.figures.comparing import in_order
 from arrn.figures.drawing import Drawing
 from arrn.figures.naming import name_curves
 from arrn.figures.runs import Run, missing_runs
 from arrn.plots import Point
+from arrn.provenance import machine_of
 
 __all__ = ["markdown_table", "tables"]
 
@@ -127,19 +128,17 @@ def _rule(runs: Sequence[Run]) -> str:
         outcome = answers[verdict.holds]
         rows.append([str(verdict.combination), wanted, f"{verdict.factor:.4f}", outcome])
     table = markdown_table(["kernel, dropout, adaptation", "theory", "factor", "holds"], rows)
-    grows = {dropout: answers[discrepancy_grows(tree, dropout)] for dropout in (True, False)}
+    grows = {dropout: answers[effect_grows(tree, dropout)] for dropout in (True, False)}
     return f"{table}\n\nFurther from 1 for poorer kernels: with dropout {grows[True]}, without {grows[False]}."
 
 
 def _runs(runs: Sequence[Run]) -> str:
     rows = []
     for run in runs:
-        first, where = run.first, run.first.provenance
+        first = run.first
         low, high = first.parameters["base"] / 1e6, first.parameters["total"] / 1e6
         size = f"{high:.2f}M" if low == high else f"{low:.2f}M to {high:.2f}M"
-        machine = where.get("gpu") or where.get("processor") or "unknown"
         minutes = fmean(result.training_seconds for result in run.results) / 60
-        versions = f"torch {where.get('torch', '?')}, commit {where.get('commit') or '?'}"
         rows.append(
             [
                 f"`{run.name}`",
@@ -147,7 +146,7 @@ def _runs(runs: Sequence[Run]) -> str:
                 size,
                 str(first.epochs),
                 f"{minutes:.1f}",
-                f"{machine}, {versions}",
+                machine_of(first.provenance),
                 f"`{run.results[-1].command}`",
             ]
         )

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from torch import nn
 
-__all__ = ["note_option"]
+__all__ = ["config_of", "note_option"]
+
+
+def config_of(model: nn.Module) -> dict[str, Any]:
+    """``{"name": ..., "options": {...}}`` of a network that `create_model` built."""
+    return cast(dict[str, Any], model.config)  # nn.Module takes any attribute, and types none
 
 
 def note_option(model: nn.Module, option: str, value: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arrn.evaluation.decisions import Decision, Verdict, check_dual_effect, discrepancy_grows
+from arrn.evaluation.decisions import Decision, Verdict, check_dual_effect, effect_grows
 from arrn.plots.looks import ablation_look
 from arrn.plots.style import styled
 
@@ -44,7 +44,7 @@ def draw_decision_tree(tree: Decision, title: str = "") -> Figure:
 def _findings(tree: Decision, verdicts: Sequence[Verdict]) -> str:
     decided = [verdict.holds for verdict in verdicts if verdict.holds is not None]
     grows = {True: "grows", False: "does not grow", None: "is too small to tell"}
-    with_dropout, without = (grows[discrepancy_grows(tree, dropout)] for dropout in (True, False))
+    with_dropout, without = (grows[effect_grows(tree, dropout)] for dropout in (True, False))
     return (
         f"This holds at {sum(decided)} of the {len(decided)} leaves that differ from 1 in three decimals. From kernel "
         f"to kernel, the effect of adaptation {with_dropout} (with dropout) and {without} (without)."

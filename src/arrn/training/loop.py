@@ -30,7 +30,7 @@ class Watcher(Protocol):
     def epoch_begins(self, epoch: int, epochs: int, steps: int, first: int) -> None:
         """Epoch `epoch` (from 1) of `epochs` begins, at step `first` of its `steps`."""
 
-    def step_done(self, step: int, loss: float, accuracy: float, images_per_second: float) -> None:
+    def step_done(self, step: int, loss: float, accuracy: float, examples_per_second: float) -> None:
         """Now and then: `step` steps of the epoch are done."""
 
     def epoch_ends(self, entry: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ def train(
             "accuracy": correct / seen,
             "learning_rate": float(step.optimizer.param_groups[0]["lr"]),
             "seconds": round(seconds, 3),
-            "images_per_second": round((seen - seen_before * step.team.size) / seconds, 1),
+            "examples_per_second": round((seen - seen_before * step.team.size) / seconds, 1),
         }
         if validate is not None:
             entry |= validate(step.model)
