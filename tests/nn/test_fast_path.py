@@ -1,5 +1,7 @@
 """The laws of the library on a GPU's fast path, in float32; and composed resampling, anywhere."""
 
+from functools import reduce
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import arrn
-from arrn.gpu import fast_path, reference_path
+from arrn.gpu import channels_first, channels_last, fast_path, reference_path
 from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, awaken_norms, check_zero_constant
 from arrn.nn.fast_block import drawn_mask
 from arrn.nn.fast_level import can_fuse_level
@@ -23,13 +25,14 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_one_matrix_for_all_axes_does_what_one_each_does(
     data: st.DataObject, kernel: arrn.signal.Kernel, last: bool
 ) -> None:
-    source, target = data.draw(grids(2)), data.draw(grids(2))
+    ndim = data.draw(st.integers(2, 3))
+    source, target = data.draw(grids(ndim)), data.draw(grids(ndim))
     x, minuend = (torch.randn(2, 3, *grid, dtype=torch.float64) for grid in (source, target))
     if last:
-        x, minuend = (t.contiguous(memory_format=torch.channels_last) for t in (x, minuend))
+        x, minuend = (channels_first(channels_last(t)) for t in (x, minuend))
     matrices = [kernel.matrix(n, m) for n, m in zip(source, target, strict=True)]
     expected = apply_axes(x, [(n, matrices[n]) for n in axis_order(source, target)])
-    composed = torch.kron(*matrices)
+    composed = reduce(torch.kron, matrices)
     torch.testing.assert_close(apply_composed(x, composed, target), expected)
     torch.testing.assert_close(apply_composed(x, composed, target, minuend), minuend - expected)
 
@@ -53,8 +56,25 @@ def test_a_level_in_few_products_is_the_level(
 ) -> None:
     torch.manual_seed(0)
     block = nn.Conv2d(4, block_features, 3, padding=1, padding_mode="replicate")
-    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel, rejection=rejection).double()
-    x, gradient = torch.randn(3, 4, 9, 6).double(), torch.randn(3, out_features, 5, 4).double()
+    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel, rejection=rejection)
+    _assert_both_paths_agree(residual, survivors)
+
+
+@pytest.mark.usefixtures("composed_here")
+@pytest.mark.parametrize("survivors", [None, 2])
+def test_a_level_of_volumes_in_few_products_is_the_level(survivors: int | None) -> None:
+    torch.manual_seed(0)
+    block = nn.Conv3d(4, 4, 3, padding=1, padding_mode="replicate")
+    _assert_both_paths_agree(LaplacianResidual(block, 4, 5, (6, 5, 4), (3, 3, 2)), survivors)
+
+
+def _assert_both_paths_agree(residual: LaplacianResidual, survivors: int | None) -> None:
+    residual.double()
+    features = residual.projection.in_features, residual.projection.out_features
+    x, gradient = (
+        torch.randn(3, count, *grid, dtype=torch.float64)
+        for count, grid in zip(features, (residual.size, residual.next_size), strict=True)
+    )
     answers = []
     for path in (reference_path, fast_path):
         r = x.clone().requires_grad_()

@@ -16,13 +16,13 @@ __all__ = ["channels_first", "channels_last", "reference_depthwise", "replicate_
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """(batch, channels, height, width) as a contiguous (batch, height, width, channels); no copy if it is stored so."""
-    return x.permute(0, 2, 3, 1).contiguous()
+    """(batch, channels, *space) as a contiguous (batch, *space, channels); no copy if it is stored so."""
+    return x.movedim(1, -1).contiguous()
 
 
 def channels_first(x: torch.Tensor) -> torch.Tensor:
-    """(batch, height, width, channels) seen as (batch, channels, height, width), in channels-last memory."""
-    return x.permute(0, 3, 1, 2)
+    """(batch, *space, channels) seen as (batch, channels, *space), in channels-last memory."""
+    return x.movedim(-1, 1)
 
 
 def reference_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -33,12 +33,12 @@ def can_fuse_level(residual: LaplacianResidual, survivors: int | None) -> bool:
 
 
 def fused_level(residual: LaplacianResidual, r: torch.Tensor, survivors: int | None) -> torch.Tensor:
-    """What the level makes of `r`, shape (batch, in_features, height, width); its block sees the first `survivors`."""
+    """What the level makes of `r`, shape (batch, in_features, *size); its block sees the first `survivors`."""
     down, up = residual.down.composed_for(r), residual.up.composed_for(r)
     smooth = residual.down.composed_for(r, rejecting=residual.rejects_mean)
     count = r.shape[0] if survivors is None else min(survivors, r.shape[0])
-    low, diff = _Split.apply(channels_last(r).flatten(1, 2).to(down.dtype), down, up, count)
-    y = channels_last(residual.run_block(channels_first(diff.unflatten(1, residual.size)))).flatten(1, 2)
+    low, diff = _Split.apply(channels_last(r).flatten(1, -2).to(down.dtype), down, up, count)
+    y = channels_last(residual.run_block(channels_first(diff.unflatten(1, residual.size)))).flatten(1, -2)
     weight = residual.projection.weight
     if residual.widening:
         answer = _Join.apply(F.linear(low, weight), y, smooth, count)
