@@ -1,11 +1,20 @@
-"""`arrn::replicate_depthwise` as an operator: what PyTorch demands of one, and which path is taken when."""
+"""The depthwise convolutions as operators: what PyTorch demands of one, and which path is taken when."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import arrn
-from arrn.gpu import fast_path, kernels_serve, reference_depthwise, reference_path, replicate_depthwise
+from arrn.gpu import (
+    fast_path,
+    kernels_serve,
+    reference_depthwise,
+    reference_path,
+    replicate_depthwise,
+    silu_depthwise_silu,
+)
 from arrn.nn import ReplicateConv2d
+from strategies import relative_error
 
 
 def test_it_is_what_padding_and_convolution_are(device: torch.device) -> None:
@@ -35,6 +44,20 @@ def test_a_compiled_function_takes_it_whole(device: torch.device) -> None:
     x, weight = torch.randn(2, 4, 3, 5, device=device), torch.randn(4, 1, 3, 3, device=device)
     compiled = torch.compile(lambda x, w: replicate_depthwise(x, w, None) + 1, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, weight), reference_depthwise(x, weight) + 1)
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_with_silu_around_it_it_is_what_three_layers_are(
+    device: torch.device, form: torch.memory_format, precision: torch.dtype
+) -> None:
+    x = torch.randn(2, 6, 5, 7, device=device).to(precision).contiguous(memory_format=form)
+    weight, bias = torch.randn(6, 1, 3, 3, device=device).to(precision), torch.randn(6, device=device).to(precision)
+    exact = F.silu(reference_depthwise(F.silu(x.double()), weight.double(), bias.double()))
+    y = silu_depthwise_silu(x, weight, bias)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert relative_error(y.double(), exact) < (1e-6 if precision == torch.float32 else 1e-2)
+    torch.library.opcheck(silu_depthwise_silu, (x, weight, bias))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Compilers: one graph, forward and backward, no recompilation; export to plain ATen."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -29,6 +29,16 @@ def _strict_compiler() -> Iterator[None]:
 
 def small(**options: object) -> ARRN:
     return arrn.create_model("arrn", sizes=(8, 5), features=(4, 6), depth=1, expansion=2, num_classes=3, **options)
+
+
+def watching(seen: list[str]) -> Callable[[torch.fx.GraphModule, list[torch.Tensor]], object]:
+    """A compiler that notes what is called in the graphs it is given."""
+
+    def compile_graph(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return lookup_backend("aot_eager")(graph, inputs)
+
+    return compile_graph
 
 
 @needs_compiler
@@ -67,13 +77,9 @@ def test_operators_of_its_own_are_traced_with_the_rest(
 ) -> None:
     # As on a GPU; elsewhere the operator computes with PyTorch's own.
     monkeypatch.setattr("arrn.nn.convolution.kernels_serve", lambda x: x.dtype != torch.float64)
-    model, seen = small(dropout=0.5, draw="stratified").to(device).train(), []
-
-    def watching(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
-        return lookup_backend("aot_eager")(graph, inputs)
-
-    compiled = torch.compile(model, fullgraph=True, backend=watching)
+    model = small(dropout=0.5, draw="stratified").to(device).train()
+    seen: list[str] = []
+    compiled = torch.compile(model, fullgraph=True, backend=watching(seen))
     x = torch.randn(6, 3, 8, 8, device=device)
     gradients = []
     for network in (model, compiled):
@@ -83,6 +89,23 @@ def test_operators_of_its_own_are_traced_with_the_rest(
         gradients.append(torch.autograd.grad(loss, model.stem.weight)[0])
     assert any("replicate_depthwise" in name for name in seen)
     assert relative_error(gradients[1], gradients[0]) < (1e-4 if precision == torch.float32 else 5e-2)
+
+
+@torch.no_grad()
+def test_a_folded_block_is_traced_with_its_activations_fused(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small().to(device)
+    awaken_norms(model, torch.randn(8, 3, 8, 8, device=device))
+    adapted = model.at_resolution(7).fuse()
+    x = torch.randn(4, 3, 7, 7, device=device)
+    expected = adapted(x)
+    monkeypatch.setattr("arrn.nn.fast_block.kernels_serve", lambda x: True)
+    seen: list[str] = []
+    compiled = torch.compile(adapted, fullgraph=True, backend=watching(seen))
+    assert relative_error(compiled(x), expected) < 1e-5
+    assert sum("silu_depthwise_silu" in name for name in seen) == 2
+    assert not any("function silu" in name for name in seen)
 
 
 @pytest.mark.parametrize("draw", ["sample", "stratified"])

@@ -1,4 +1,4 @@
-"""Depthwise 3x3 convolution with replicate padding, as the operator `arrn::replicate_depthwise`.
+"""Depthwise 3x3 convolution with replicate padding as an operator, `arrn::replicate_depthwise`, and with SiLU around it.
 
 On a GPU it is a Triton kernel that reads each sample about once and makes no padded copy; elsewhere it is PyTorch's
 padding and convolution, which is also what the kernel is tested against. It has a shape function and a gradient of
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-__all__ = ["channels_first", "channels_last", "reference_depthwise", "replicate_depthwise"]
+__all__ = ["channels_first", "channels_last", "reference_depthwise", "replicate_depthwise", "silu_depthwise_silu"]
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
@@ -103,3 +103,26 @@ def _differentiate(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 replicate_depthwise.register_autograd(_differentiate, setup_context=_keep)
+
+
+@torch.library.custom_op("arrn::silu_depthwise_silu", mutates_args=())
+def silu_depthwise_silu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """`replicate_depthwise` with SiLU before and after it, in one pass; for inference, so it has no gradient.
+
+    Shapes are those of `replicate_depthwise`.
+
+    >>> x, weight = torch.zeros(1, 4, 5, 7), torch.ones(4, 1, 3, 3)
+    >>> bool((silu_depthwise_silu(x, weight, None) == 0).all())
+    True
+    """
+    return F.silu(replicate_depthwise(F.silu(x), weight, bias))
+
+
+@silu_depthwise_silu.register_kernel("cuda")
+def _activated(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    from arrn.gpu.depthwise_launch import depthwise_forward
+
+    return channels_first(depthwise_forward(channels_last(x), weight, bias, silu_before=True, silu_after=True)[0])
+
+
+silu_depthwise_silu.register_fake(_forward_shape)

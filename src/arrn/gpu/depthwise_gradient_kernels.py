@@ -88,7 +88,7 @@ def _finish_column(
         seen = x[r].to(tl.float32)
         if ACTIVATE:
             h = seen * scale + shift
-            s = sigmoid(h)
+            s = sigmoid(h, x[r].dtype)
             a = h * s
         else:
             a = seen

@@ -13,18 +13,19 @@ from arrn.gpu.activation_kernels import silu
 from arrn.gpu.norm_kernels import load_scale_and_shift
 from arrn.gpu.strip_kernels import at_rows, load_column, load_taps, locate, rows_of_strips
 
-__all__ = ["forward_kernel"]
+__all__ = ["activated", "forward_kernel", "store_column"]
 
 
 @triton.jit
-def _activated(column, scale, shift, ACTIVATE: tl.constexpr, PLAIN: tl.constexpr, COUNT: tl.constexpr):
+def activated(column, scale, shift, ACTIVATE: tl.constexpr, PLAIN: tl.constexpr, COUNT: tl.constexpr):
+    """Each of `COUNT` blocks of numbers as the taps see it."""
     answers = ()
     for r in tl.static_range(COUNT):
         v = column[r].to(tl.float32)
         if ACTIVATE:
             if not PLAIN:
                 v = v * scale + shift
-            v = silu(v)
+            v = silu(v, column[r].dtype)
         answers = answers + (v,)
     return answers
 
@@ -42,7 +43,7 @@ def _addtaps(sums, column, taps, SIDE: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _store_column(
+def store_column(
     pointers,
     offset,
     values,
@@ -63,7 +64,7 @@ def _store_column(
         if BIAS:
             v = v + bias
         if SILU:
-            v = silu(v)
+            v = silu(v, pointers[r].dtype.element_ty)
         tl.store(pointers[r] + offset, v.to(pointers[r].dtype.element_ty), mask=written[r])
         if MEASURE:
             d = v - pivot
@@ -126,24 +127,22 @@ def forward_kernel(
     # column beyond the left border is the first one again, and so beyond the right border.
     first = load_column(sources, 0, read, ROWS + 2)
     coming = load_column(sources, tl.minimum(1, width - 1) * channels, read, ROWS + 2)
-    column = _activated(first, a, b, ACTIVATE, PLAIN, ROWS + 2)
+    column = activated(first, a, b, ACTIVATE, PLAIN, ROWS + 2)
     here = _addtaps(zeros, column, taps, 0, ROWS)
     before = _addtaps(here, column, taps, 1, ROWS)
     for j in range(1, width):
-        column = _activated(coming, a, b, ACTIVATE, PLAIN, ROWS + 2)
+        column = activated(coming, a, b, ACTIVATE, PLAIN, ROWS + 2)
         coming = load_column(sources, tl.minimum(j + 1, width - 1) * channels, read, ROWS + 2)
         done = _addtaps(before, column, taps, 2, ROWS)
-        moments = _store_column(
+        moments = store_column(
             targets, (j - 1) * channels, done, written, added, about, moments, BIAS, SILU, MEASURE, WHOLE, ROWS
         )
         before = _addtaps(here, column, taps, 1, ROWS)
         here = _addtaps(zeros, column, taps, 0, ROWS)
-    column = _activated(coming, a, b, ACTIVATE, PLAIN, ROWS + 2)
+    column = activated(coming, a, b, ACTIVATE, PLAIN, ROWS + 2)
     done = _addtaps(before, column, taps, 2, ROWS)
     last = (width - 1) * channels
-    total, squares = _store_column(
-        targets, last, done, written, added, about, moments, BIAS, SILU, MEASURE, WHOLE, ROWS
-    )
+    total, squares = store_column(targets, last, done, written, added, about, moments, BIAS, SILU, MEASURE, WHOLE, ROWS)
     if MEASURE:
         # A strip that does not exist has been measured all the same.
         total, squares = tl.where(is_strip, total, 0.0), tl.where(is_strip, squares, 0.0)

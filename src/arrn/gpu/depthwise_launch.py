@@ -6,7 +6,8 @@ import torch
 
 from arrn.gpu.depthwise_gradient_kernels import backward_kernel, finish_gradients_kernel
 from arrn.gpu.depthwise_kernels import forward_kernel
-from arrn.gpu.tiling import StripTiling, backward_tiling, forward_tiling, joining
+from arrn.gpu.pixel_kernels import pixel_kernel
+from arrn.gpu.tiling import PixelTiling, StripTiling, backward_tiling, forward_tiling, inference_tiling, joining
 
 __all__ = ["depthwise_backward", "depthwise_forward"]
 
@@ -37,7 +38,7 @@ def depthwise_forward(
     pivot: torch.Tensor | None = None,
     silu_before: bool = False,
     silu_after: bool = False,
-    tiling: StripTiling | None = None,
+    tiling: StripTiling | PixelTiling | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The convolution, with what may be fused to either side of it.
 
@@ -54,25 +55,33 @@ def depthwise_forward(
     Returns:
         The output, and per program the count, mean and squares about it of each channel (with `pivot`).
     """
-    tiling = tiling or forward_tiling(x.shape)
-    programs, grid, sizes = _divide(x, tiling)
+    tiling = tiling or (inference_tiling(x.shape) if pivot is None else forward_tiling(x.shape))
     y = torch.empty_like(x)
-    partial = None if pivot is None else x.new_empty((programs, 3, x.shape[3]), dtype=torch.float32)
     # A pointer that is not used must still be one.
+    seen = (x, weight.contiguous(), x if bias is None else bias, x if normal is None else normal)
+    around = {
+        "ACTIVATE": normal is not None or silu_before,
+        "PLAIN": normal is None,
+        "BIAS": bias is not None,
+        "SILU": silu_after,
+    }
+    if isinstance(tiling, PixelTiling):
+        assert pivot is None
+        pixels, channels = x.numel() // x.shape[3], x.shape[3]
+        grid = (-(-pixels // tiling.pixels) * -(-channels // tiling.channels),)
+        blocks = {"BLOCK_P": tiling.pixels, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
+        pixel_kernel[grid](*seen, y, pixels, *x.shape[1:], **blocks, **around)
+        return y, None
+    programs, grid, sizes = _divide(x, tiling)
+    partial = None if pivot is None else x.new_empty((programs, 3, x.shape[3]), dtype=torch.float32)
     forward_kernel[grid](
-        x,
-        weight.contiguous(),
-        x if bias is None else bias,
-        x if normal is None else normal,
+        *seen,
         x if pivot is None else pivot,
         y,
         y if partial is None else partial,
         *sizes,
         **_blocks(x, tiling),
-        ACTIVATE=normal is not None or silu_before,
-        PLAIN=normal is None,
-        BIAS=bias is not None,
-        SILU=silu_after,
+        **around,
         MEASURE=partial is not None,
     )
     return y, partial

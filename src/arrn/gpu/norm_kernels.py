@@ -177,7 +177,7 @@ def norm_silu_kernel(
     scale, shift = load_scale_and_shift(normal, channel, channels, is_channel)
     place = row * channels + channel
     h = tl.load(x + place, mask=exists, other=0.0).to(tl.float32) * scale + shift
-    a = silu(h)
+    a = silu(h, x.dtype.element_ty)
     if MASKED:
         a *= _factors(mask, row, rows_each, channel, channels, exists)
     tl.store(y + place, a.to(y.dtype.element_ty), mask=exists)
@@ -215,7 +215,7 @@ def norm_silu_sums_kernel(
         row, is_row = _rows_from(start + programs * BLOCK_M, rows, BLOCK_M, BACKWARDS)
         coming = tl.load(x + row * channels + channel, mask=is_row & is_channel, other=0.0)
         coming_gradient = tl.load(gradient + row * channels + channel, mask=is_row & is_channel, other=0.0)
-        d = g * silu_slope(v * scale + shift)
+        d = g * silu_slope(v * scale + shift, x.dtype.element_ty)
         total += d
         along += d * (v - mean)
     along *= inverse_std
@@ -272,6 +272,6 @@ def norm_silu_backward_kernel(
     if MASKED:
         d *= _factors(mask, row, rows_each, channel, channels, exists)
     if THROUGH_SILU:
-        d = d * silu_slope(v * scale + shift)
+        d = d * silu_slope(v * scale + shift, x.dtype.element_ty)
     answer = scale * (d - level - (v - mean) * inverse_std * slope)
     tl.store(out + place, answer.to(out.dtype.element_ty), mask=exists)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = [
+    "FEW_NUMBERS",
+    "PixelTiling",
     "RowTiling",
     "StripTiling",
     "backward_tiling",
     "forward_tiling",
+    "inference_tiling",
     "joining",
     "matrix_tiling",
     "power_of_two",
@@ -36,6 +40,21 @@ class StripTiling:
 
 
 @dataclass(frozen=True)
+class PixelTiling:
+    """What one program of the depthwise kernel for few images covers.
+
+    Attributes:
+        pixels: at once.
+        channels: at once.
+        warps: of 32 threads each.
+    """
+
+    pixels: int
+    channels: int
+    warps: int
+
+
+@dataclass(frozen=True)
 class RowTiling:
     """What one program of a norm's kernel covers.
 
@@ -55,6 +74,18 @@ class RowTiling:
 def power_of_two(n: int) -> int:
     """The least power of two that is `n` or more."""
     return 1 << max(0, n - 1).bit_length()
+
+
+FEW_NUMBERS = 2**20
+"""Up to how many numbers of output the depthwise kernel goes by pixels."""
+
+
+def inference_tiling(shape: Sequence[int]) -> StripTiling | PixelTiling:
+    """For the depthwise kernel on (batch, height, width, channels) where nothing is measured."""
+    numbers = math.prod(shape)
+    if numbers > FEW_NUMBERS:
+        return forward_tiling(shape)
+    return PixelTiling(pixels=8 if numbers <= 2**17 else 16, channels=min(32, power_of_two(shape[-1])), warps=1)
 
 
 def forward_tiling(shape: Sequence[int]) -> StripTiling:

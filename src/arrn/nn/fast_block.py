@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from arrn.gpu import channels_first, channels_last, kernels_serve
+from arrn.gpu import channels_first, channels_last, kernels_serve, silu_depthwise_silu
 from arrn.gpu.pointwise import pointwise_rows
 from arrn.nn.convolution import ReplicateConv2d
 
@@ -51,14 +51,21 @@ def _stages(block: InvertedBlock) -> Iterator[_Stage]:
 
 def can_fuse(block: InvertedBlock, x: torch.Tensor) -> bool:
     """Whether the fused path computes what the layers of `block`, as they are now, would."""
-    if x.ndim != 4 or not kernels_serve(x) or torch.compiler.is_compiling():
+    if x.ndim != 4 or not kernels_serve(x):
         return False
+    if torch.compiler.is_compiling() and not _is_folded(block):
+        return False  # what training fuses is no operator that a compiler could follow
     if not (block.training or not torch.is_grad_enabled()):
         return False  # gradients through running statistics: rare, left to the layers
     layers = list(block.children())
     if any(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks for layer in layers):
         return False
     return all(_is_known(layer, block.training) for layer in layers)
+
+
+def _is_folded(block: InvertedBlock) -> bool:
+    """Whether no norm is left in `block`, and so nothing but SiLU around its depthwise convolutions."""
+    return not block.training and not any(isinstance(layer, nn.BatchNorm2d) for layer in block.children())
 
 
 def _is_known(layer: nn.Module, training: bool) -> bool:
@@ -126,11 +133,14 @@ def _next_normal(norm: nn.BatchNorm2d, partial: torch.Tensor) -> torch.Tensor:
 
 
 def _infer_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
+    depthwise = stage.depthwise
+    assert isinstance(depthwise, nn.Conv2d)
+    if torch.compiler.is_compiling():
+        y = channels_first(_pointwise(stage.pointwise, rows))
+        return channels_last(silu_depthwise_silu(y, depthwise.weight, depthwise.bias))
     from arrn.gpu.depthwise_launch import depthwise_forward
     from arrn.gpu.norm_launch import norm_silu
 
-    depthwise = stage.depthwise
-    assert isinstance(depthwise, nn.Conv2d)
     before, after = _running_normal(stage.norm), _running_normal(stage.depthwise_norm)
     y, _ = depthwise_forward(
         _pointwise(stage.pointwise, rows),
