@@ -51,6 +51,7 @@ def forward_calls(shape: tuple[int, ...], tiling: StripTiling) -> Calls:
     return {
         "forward": (lambda: depthwise_forward(x, weight, tiling=tiling), 2),
         "forward, fused": (lambda: depthwise_forward(x, weight, normal=normal, pivot=pivot, tiling=tiling), 2),
+        "inference": (lambda: depthwise_forward(x, weight, silu_before=True, silu_after=True, tiling=tiling), 2),
     }
 
 

@@ -61,3 +61,20 @@ def test_answers_are_the_functions_own_and_outlive_the_next_call() -> None:
     answers = [fast(x) for x in inputs]
     for x, answer in zip(inputs, answers, strict=True):
         torch.testing.assert_close(answer, network(x), rtol=1e-4, atol=1e-4)
+
+
+def test_calls_from_several_streams_follow_one_another() -> None:
+    total = torch.zeros(2**22, device="cuda")
+
+    def double_and_add(x: torch.Tensor) -> None:
+        total.mul_(2).add_(x)
+
+    replay = Replay(double_and_add, torch.device("cuda"), warmup=1)
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    one = torch.ones(1, device="cuda")
+    torch.cuda.synchronize()
+    for n in range(12):
+        with torch.cuda.stream(streams[n % 3]):
+            replay(one)
+    torch.cuda.synchronize()
+    assert torch.equal(total, torch.full_like(total, 2**12 - 1))

@@ -1,4 +1,4 @@
-"""Depthwise 3x3 convolution with replicate padding as an operator, `arrn::replicate_depthwise`, and with SiLU around it.
+"""Depthwise 3x3 convolution with replicate padding as an operator, `arrn::replicate_depthwise`, and with SiLU around.
 
 On a GPU it is a Triton kernel that reads each sample about once and makes no padded copy; elsewhere it is PyTorch's
 padding and convolution, which is also what the kernel is tested against. It has a shape function and a gradient of

@@ -65,6 +65,7 @@ class Replay(Generic[Result]):
         # Recording needs a stream that is not the default one, and gradients are accumulated on the stream of the
         # first backward pass: so ordinary calls use it too.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._last = self._stream
         self._calls: Counter[_Key] = Counter()
         self._recordings: dict[_Key, _Recording[Result]] = {}
         self._refused = False
@@ -77,11 +78,23 @@ class Replay(Generic[Result]):
     def __call__(self, *inputs: torch.Tensor) -> Result:
         key = tuple((x.shape, x.dtype) for x in inputs)
         here = torch.cuda.current_stream()
+        recording = self._recordings.get(key)
+        if recording is None:
+            output = self._call_aside(key, inputs, here)
+        else:
+            # A graph may be replayed on any stream: changing streams would take the host longer than the replay.
+            if here != self._last:
+                here.wait_stream(self._last)
+            output = recording.play(inputs)
+        self._last = here
+        return output
+
+    def _call_aside(self, key: _Key, inputs: tuple[torch.Tensor, ...], here: torch.cuda.Stream) -> Result:
+        """An ordinary call, or the one that is recorded, on the stream of its own."""
         self._stream.wait_stream(here)
+        self._stream.wait_stream(self._last)
         with torch.cuda.stream(self._stream):
-            recording = self._recordings.get(key)
-            if recording is None and self._is_due(key):
-                recording = self._record(key, inputs)
+            recording = self._record(key, inputs) if self._is_due(key) else None
             output = self._function(*inputs) if recording is None else recording.play(inputs)
         here.wait_stream(self._stream)
         if isinstance(output, torch.Tensor):
