@@ -13,7 +13,7 @@ from arrn.gpu import channels_last, fast_path, is_fast, reference_depthwise, ref
 from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
 from arrn.gpu.fused import norm_silu_depthwise, norm_silu_rows
 from arrn.gpu.norm_launch import finish_moments, measure_moments
-from arrn.gpu.tiling import PixelTiling, forward_tiling
+from arrn.gpu.tiling import FEW_NUMBERS, PixelTiling, inference_tiling
 from arrn.nn import InvertedBlock, awaken_norms
 from arrn.nn.fast_block import can_fuse
 from arrn.nn.fusion import fold_batch_norms
@@ -43,7 +43,8 @@ def convolution_pairs(
     y = reference_depthwise(exact, exact_weight, bias.double())
     by_input, by_weight = torch.autograd.grad(y, (exact, exact_weight), gradient.double())
     rows, arriving = channels_last(x), channels_last(gradient)
-    tilings = {"strips": forward_tiling(rows.shape), "pixels": PixelTiling(pixels=64, channels=64, warps=4)}
+    many = inference_tiling((1 + FEW_NUMBERS, *rows.shape[1:]))
+    tilings = {"strips": many, "pixels": PixelTiling(pixels=64, channels=64, warps=4)}
     for way, tiling in tilings.items():
         yield f"output, by {way}", depthwise_forward(rows, weight, bias, tiling=tiling)[0], channels_last(y.detach())
     got_by_input, got_by_weight, _ = depthwise_backward(arriving, weight, rows)

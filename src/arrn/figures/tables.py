@@ -138,15 +138,15 @@ def _runs(runs: Sequence[Run]) -> str:
         first = run.first
         low, high = first.parameters["base"] / 1e6, first.parameters["total"] / 1e6
         size = f"{high:.2f}M" if low == high else f"{low:.2f}M to {high:.2f}M"
-        minutes = fmean(result.training_seconds for result in run.results) / 60
+        places = dict.fromkeys(machine_of(result.provenance) for result in run.results)
         rows.append(
             [
                 f"`{run.name}`",
                 ", ".join(str(result.seed) for result in run.results),
                 size,
                 str(first.epochs),
-                f"{minutes:.1f}",
-                machine_of(first.provenance),
+                ", ".join(f"{result.training_seconds / 60:.1f}" for result in run.results),
+                "; ".join(places),
                 f"`{run.results[-1].command}`",
             ]
         )

@@ -81,11 +81,15 @@ FEW_NUMBERS = 2**20
 
 
 def inference_tiling(shape: Sequence[int]) -> StripTiling | PixelTiling:
-    """For the depthwise kernel on (batch, height, width, channels) where nothing is measured."""
-    numbers = math.prod(shape)
-    if numbers > FEW_NUMBERS:
-        return forward_tiling(shape)
-    return PixelTiling(pixels=8 if numbers <= 2**17 else 16, channels=min(32, power_of_two(shape[-1])), warps=1)
+    """For the depthwise kernel on (batch, height, width, channels) where no moments are taken."""
+    _, height, _, channels = shape
+    if math.prod(shape) <= FEW_NUMBERS:
+        return PixelTiling(pixels=8, channels=min(32, power_of_two(channels)), warps=1)
+    if height <= 4:
+        return backward_tiling(shape)
+    if height <= 8:
+        return StripTiling(rows=8, strips=1, channels=min(64, power_of_two(channels)), warps=1)
+    return StripTiling(rows=8, strips=1, channels=min(128, power_of_two(channels)), warps=2)
 
 
 def forward_tiling(shape: Sequence[int]) -> StripTiling:
