@@ -43,8 +43,12 @@ def convolution_pairs(
     y = reference_depthwise(exact, exact_weight, bias.double())
     by_input, by_weight = torch.autograd.grad(y, (exact, exact_weight), gradient.double())
     rows, arriving = channels_last(x), channels_last(gradient)
-    many = inference_tiling((1 + FEW_NUMBERS, *rows.shape[1:]))
-    tilings = {"strips": many, "pixels": PixelTiling(pixels=64, channels=64, warps=4)}
+    many = (1 + FEW_NUMBERS, *rows.shape[1:])
+    tilings = {
+        "strips": inference_tiling(many, activated=False),
+        "strips for activations": inference_tiling(many, activated=True),
+        "pixels": PixelTiling(pixels=64, channels=64, warps=4),
+    }
     for way, tiling in tilings.items():
         yield f"output, by {way}", depthwise_forward(rows, weight, bias, tiling=tiling)[0], channels_last(y.detach())
     got_by_input, got_by_weight, _ = depthwise_backward(arriving, weight, rows)
@@ -105,7 +109,8 @@ def block_pairs(
 ) -> Iterator[Pair]:
     """A whole block in training, with its gradients and statistics, in evaluation, and with its norms folded."""
     block = InvertedBlock(features, expansion=2, depth=depth).to(device)
-    awaken_norms(block, torch.randn(4, features, *grid, device=device))
+    with reference_path():
+        awaken_norms(block, torch.randn(4, features, *grid, device=device))
     exact = copy.deepcopy(block.train()).double()
     x = _random((4, features, *grid), dtype, device).contiguous(memory_format=torch.channels_last).requires_grad_()
     gradient = _random((4, features, *grid), dtype, device)

@@ -55,7 +55,8 @@ def depthwise_forward(
     Returns:
         The output, and per program the count, mean and squares about it of each channel (with `pivot`).
     """
-    tiling = tiling or (inference_tiling(x.shape) if pivot is None else forward_tiling(x.shape))
+    if tiling is None:
+        tiling = inference_tiling(x.shape, activated=silu_after) if pivot is None else forward_tiling(x.shape)
     y = torch.empty_like(x)
     # A pointer that is not used must still be one.
     seen = (x, weight.contiguous(), x if bias is None else bias, x if normal is None else normal)

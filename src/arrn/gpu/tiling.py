@@ -80,13 +80,16 @@ FEW_NUMBERS = 2**20
 """Up to how many numbers of output the depthwise kernel goes by pixels."""
 
 
-def inference_tiling(shape: Sequence[int]) -> StripTiling | PixelTiling:
-    """For the depthwise kernel on (batch, height, width, channels) where no moments are taken."""
+def inference_tiling(shape: Sequence[int], activated: bool) -> StripTiling | PixelTiling:
+    """For the depthwise kernel on (batch, height, width, channels) where no moments are taken.
+
+    With `activated`, SiLU stands on either side of it.
+    """
     _, height, _, channels = shape
     if math.prod(shape) <= FEW_NUMBERS:
         return PixelTiling(pixels=8, channels=min(32, power_of_two(channels)), warps=1)
-    if height <= 4:
-        return backward_tiling(shape)
+    if height <= 4 or not activated:
+        return forward_tiling(shape)
     if height <= 8:
         return StripTiling(rows=8, strips=1, channels=min(64, power_of_two(channels)), warps=1)
     return StripTiling(rows=8, strips=1, channels=min(128, power_of_two(channels)), warps=2)
