@@ -1,5 +1,6 @@
 """The laws of the library on a GPU's fast path, in float32; and composed resampling, anywhere."""
 
+import math
 from functools import reduce
 
 import pytest
@@ -15,7 +16,7 @@ from arrn.nn.fast_block import drawn_mask
 from arrn.nn.fast_level import can_fuse_level
 from arrn.nn.resampling import Resampling
 from arrn.nn.residual import Rejection
-from arrn.signal.operators import apply_axes, apply_composed, axis_order, is_channels_last
+from arrn.signal.operators import FEW_CHANNELS, apply_axes, apply_composed, axis_order, is_channels_last
 from strategies import KERNELS, grids, relative_error
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -27,13 +28,17 @@ def test_one_matrix_for_all_axes_does_what_one_each_does(
 ) -> None:
     ndim = data.draw(st.integers(2, 3))
     source, target = data.draw(grids(ndim)), data.draw(grids(ndim))
-    x, minuend = (torch.randn(2, 3, *grid, dtype=torch.float64) for grid in (source, target))
+    channels = data.draw(st.sampled_from([1, 3, FEW_CHANNELS]))
+    x, minuend = (torch.randn(2, channels, *grid, dtype=torch.float64) for grid in (source, target))
     if last:
         x, minuend = (channels_first(channels_last(t)) for t in (x, minuend))
     matrices = [kernel.matrix(n, m) for n, m in zip(source, target, strict=True)]
     expected = apply_axes(x, [(n, matrices[n]) for n in axis_order(source, target)])
     composed = reduce(torch.kron, matrices)
-    torch.testing.assert_close(apply_composed(x, composed, target), expected)
+    got = apply_composed(x, composed, target)
+    torch.testing.assert_close(got, expected)
+    if math.prod(target) > 1:  # a single sample has no order
+        assert is_channels_last(got) == is_channels_last(x)
     torch.testing.assert_close(apply_composed(x, composed, target, minuend), minuend - expected)
 
 

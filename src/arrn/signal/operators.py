@@ -12,7 +12,15 @@ import torch.nn.functional as F
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import Kernel
 
-__all__ = ["AxisOperator", "apply_axes", "apply_composed", "axes_to_resample", "axis_order", "is_channels_last"]
+__all__ = [
+    "FEW_CHANNELS",
+    "AxisOperator",
+    "apply_axes",
+    "apply_composed",
+    "axes_to_resample",
+    "axis_order",
+    "is_channels_last",
+]
 
 AxisOperator: TypeAlias = tuple[int, torch.Tensor]
 """An axis of space (0 is the first) and the (target, source) matrix that acts along it."""
@@ -26,6 +34,10 @@ def axis_order(source: Grid, target: Grid) -> list[int]:
 def axes_to_resample(kernel: Kernel, source: Grid, target: Grid) -> list[int]:
     """The axes along which going from `source` to `target` changes anything, in the order of least work."""
     return [n for n in axis_order(source, target) if source[n] != target[n] or not kernel.keeps(source[n])]
+
+
+FEW_CHANNELS = 16
+"""Below this many channels, one matrix product for all samples pays, though channels must be turned around for it."""
 
 
 def is_channels_last(x: torch.Tensor) -> bool:
@@ -75,7 +87,8 @@ def apply_composed(
         minuend: a signal on the target grid, from which the answer is subtracted in the same pass.
     """
     batch, channels = x.shape[:2]
-    if is_channels_last(x):
+    innermost = is_channels_last(x)
+    if innermost and channels >= FEW_CHANNELS:
         operator, flat = matrix.expand(batch, -1, -1), x.movedim(1, -1).reshape(batch, -1, channels)
         if minuend is None:
             y = torch.bmm(operator, flat)
@@ -87,4 +100,5 @@ def apply_composed(
         y = F.linear(rows, matrix)
     else:
         y = torch.addmm(minuend.reshape(batch * channels, -1), rows, matrix.t(), alpha=-1)
-    return y.view(batch, channels, *target)
+    y = y.view(batch, channels, *target)
+    return y.movedim(1, -1).contiguous().movedim(-1, 1) if innermost else y
