@@ -17,6 +17,7 @@ from PIL import Image
 
 import arrn
 from arrn.data import Batch
+from arrn.errors import RunError
 from arrn.experiments import RunSettings, read_settings
 from arrn.training import TrainingStep, read_recipe
 from commands import QUIET, Command
@@ -134,6 +135,21 @@ def test_interrupted_before_training_it_says_so_in_a_line(
     assert signal.getsignal(signal.SIGTERM) is before
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, "the others are lost"), (2, "interrupted")])
+def test_terminated_while_an_error_is_on_its_way_it_tells_the_error_unless_asked_twice(
+    arrn_command: Command, easy: Path, tmp_path: Path, times: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: object) -> None:
+        try:
+            raise RunError("the others are lost")
+        finally:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("arrn.experiments.run.open_run_data", failing)
+    assert arrn_command("train", easy, *QUICK, "--out", tmp_path, code=1).err == f"arrn: {said}\n"
 
 
 def test_a_loss_that_is_no_number_is_a_failed_run(arrn_command: Command, easy: Path, tmp_path: Path) -> None:

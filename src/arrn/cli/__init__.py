@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 from arrn.cli.memory import keep_freed_memory
@@ -62,8 +63,16 @@ def _terminated_as_interrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    previous = signal.signal(signal.SIGTERM, _end)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Lets a command that is ending by an error already say so: torchrun ends the others when one has failed."""
+    if isinstance(sys.exception(), Exception):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever asks twice does not want to wait
+        return
+    signal.default_int_handler(number, frame)
