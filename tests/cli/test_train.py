@@ -198,7 +198,7 @@ def test_a_signal_to_the_whole_group_stops_a_streaming_run_cleanly(
     out = tmp_path / "run"
     command = ["train", easy, *MODEL, "--epochs", "3000", "--batch-size", "4", "--device", "cpu", "--out", out]
     running = subprocess.Popen(
-        [sys.executable, "-m", "arrn", *map(str, command), "--stream", "--workers", "1"],
+        [sys.executable, "-m", "arrn", *map(str, command), "--stream", "--workers", "1", "--checkpoint-every", "1"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         encoding="utf-8",
