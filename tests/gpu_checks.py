@@ -9,14 +9,15 @@ import torch
 import torch.nn.functional as F
 
 import arrn.nn.fast_block
-from arrn.gpu import channels_last, fast_path, is_fast, reference_depthwise, reference_path
+from arrn.gpu import fast_path, is_fast, reference_depthwise, reference_path
 from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
 from arrn.gpu.fused import norm_silu_depthwise, norm_silu_rows
 from arrn.gpu.norm_launch import finish_moments, measure_moments
-from arrn.gpu.tiling import FEW_NUMBERS, PixelTiling, inference_tiling
+from arrn.gpu.tiling import FEW_NUMBERS, RowTiling, inference_tiling
 from arrn.nn import InvertedBlock, awaken_norms
 from arrn.nn.fast_block import can_fuse
 from arrn.nn.fusion import fold_batch_norms
+from arrn.signal.memory_order import channels_last
 from strategies import relative_error
 
 SIZES_IN_THE_INTERPRETER = [(1, 1), (2, 1), (1, 4), (3, 3), (4, 5), (5, 4), (7, 8), (8, 8), (13, 9), (16, 17)]
@@ -47,7 +48,7 @@ def convolution_pairs(
     tilings = {
         "strips": inference_tiling(many, activated=False),
         "strips for activations": inference_tiling(many, activated=True),
-        "pixels": PixelTiling(pixels=64, channels=64, warps=4),
+        "pixels": RowTiling(rows=64, channels=64, warps=4),
     }
     for way, tiling in tilings.items():
         yield f"output, by {way}", depthwise_forward(rows, weight, bias, tiling=tiling)[0], channels_last(y.detach())

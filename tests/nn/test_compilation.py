@@ -1,6 +1,5 @@
 """Compilers: one graph, forward and backward, no recompilation; export to plain ATen."""
 
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,11 +9,12 @@ import torch._inductor.config
 from torch._dynamo.backends.registry import lookup_backend
 
 import arrn
+from arrn.benchmarks.ways import can_compile
 from arrn.nn import ARRN, Frozen, awaken_norms
 from strategies import relative_error
 
 needs_compiler = pytest.mark.skipif(
-    not torch.cuda.is_available() and not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler"
+    not torch.cuda.is_available() and not can_compile(torch.device("cpu")), reason="no C++ compiler"
 )
 # Inductor and the tracer warn about their own insides.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 import arrn
-from arrn.gpu import channels_first, channels_last, fast_path, reference_path
+from arrn.gpu import fast_path, reference_path
 from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, awaken_norms, check_zero_constant
 from arrn.nn.fast_block import drawn_mask
 from arrn.nn.fast_level import can_fuse_level
 from arrn.nn.resampling import Resampling
 from arrn.nn.residual import Rejection
-from arrn.signal.operators import FEW_CHANNELS, apply_axes, apply_composed, axis_order, is_channels_last
+from arrn.signal.memory_order import channels_first, channels_last, is_channels_last
+from arrn.signal.operators import FEW_CHANNELS, apply_axes, apply_composed, axis_order
 from strategies import KERNELS, grids, relative_error
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -4,21 +4,13 @@ The kernels themselves are in the files that end in `_kernels`, which need Trito
 """
 
 from arrn.gpu.autocasting import as_precise_as, product_dtype
-from arrn.gpu.depthwise import (
-    channels_first,
-    channels_last,
-    reference_depthwise,
-    replicate_depthwise,
-    silu_depthwise_silu,
-)
+from arrn.gpu.depthwise import reference_depthwise, replicate_depthwise, silu_depthwise_silu
 from arrn.gpu.replay import Replay
 from arrn.gpu.switch import fast_path, is_fast, kernels_serve, reference_path
 
 __all__ = [
     "Replay",
     "as_precise_as",
-    "channels_first",
-    "channels_last",
     "fast_path",
     "is_fast",
     "kernels_serve",

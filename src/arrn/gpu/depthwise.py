@@ -12,17 +12,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-__all__ = ["channels_first", "channels_last", "reference_depthwise", "replicate_depthwise", "silu_depthwise_silu"]
+from arrn.signal.memory_order import channels_first, channels_last
 
-
-def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """(batch, channels, *space) as a contiguous (batch, *space, channels); no copy if it is stored so."""
-    return x.movedim(1, -1).contiguous()
-
-
-def channels_first(x: torch.Tensor) -> torch.Tensor:
-    """(batch, *space, channels) seen as (batch, channels, *space), in channels-last memory."""
-    return x.movedim(-1, 1)
+__all__ = ["reference_depthwise", "replicate_depthwise", "silu_depthwise_silu"]
 
 
 def reference_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from arrn.gpu.depthwise_gradient_kernels import backward_kernel, finish_gradients_kernel
 from arrn.gpu.depthwise_kernels import forward_kernel
 from arrn.gpu.pixel_kernels import pixel_kernel
-from arrn.gpu.tiling import PixelTiling, StripTiling, backward_tiling, forward_tiling, inference_tiling, joining
+from arrn.gpu.tiling import RowTiling, StripTiling, backward_tiling, forward_tiling, inference_tiling, joining
 
 __all__ = ["depthwise_backward", "depthwise_forward"]
 
@@ -38,7 +38,7 @@ def depthwise_forward(
     pivot: torch.Tensor | None = None,
     silu_before: bool = False,
     silu_after: bool = False,
-    tiling: StripTiling | PixelTiling | None = None,
+    tiling: StripTiling | RowTiling | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The convolution, with what may be fused to either side of it.
 
@@ -51,6 +51,7 @@ def depthwise_forward(
         pivot: about the mean of each channel of the output, float32; asks for partial moments.
         silu_before: activate x as it is read, without normalising it.
         silu_after: activate the output.
+        tiling: by strips, or by pixels (rows of channels); by default as measured for the shape.
 
     Returns:
         The output, and per program the count, mean and squares about it of each channel (with `pivot`).
@@ -66,11 +67,11 @@ def depthwise_forward(
         "BIAS": bias is not None,
         "SILU": silu_after,
     }
-    if isinstance(tiling, PixelTiling):
+    if isinstance(tiling, RowTiling):
         assert pivot is None
         pixels, channels = x.numel() // x.shape[3], x.shape[3]
-        grid = (-(-pixels // tiling.pixels) * -(-channels // tiling.channels),)
-        blocks = {"BLOCK_P": tiling.pixels, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
+        grid = (-(-pixels // tiling.rows) * -(-channels // tiling.channels),)
+        blocks = {"BLOCK_P": tiling.rows, "BLOCK_C": tiling.channels, "num_warps": tiling.warps}
         pixel_kernel[grid](*seen, y, pixels, *x.shape[1:], **blocks, **around)
         return y, None
     programs, grid, sizes = _divide(x, tiling)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 __all__ = [
     "FEW_NUMBERS",
-    "PixelTiling",
     "RowTiling",
     "StripTiling",
     "backward_tiling",
@@ -40,26 +39,11 @@ class StripTiling:
 
 
 @dataclass(frozen=True)
-class PixelTiling:
-    """What one program of the depthwise kernel for few images covers.
-
-    Attributes:
-        pixels: at once.
-        channels: at once.
-        warps: of 32 threads each.
-    """
-
-    pixels: int
-    channels: int
-    warps: int
-
-
-@dataclass(frozen=True)
 class RowTiling:
-    """What one program of a norm's kernel covers.
+    """What one program of a kernel over rows of channels covers: a norm's, or the depthwise one for few images.
 
     Attributes:
-        rows: of the matrix, at once.
+        rows: of channels, at once; a row to a pixel.
         channels: at once.
         warps: of 32 threads each.
         programs: about how many in all, where they share the rows of a sum.
@@ -80,14 +64,14 @@ FEW_NUMBERS = 2**20
 """Up to how many numbers of output the depthwise kernel goes by pixels."""
 
 
-def inference_tiling(shape: Sequence[int], activated: bool) -> StripTiling | PixelTiling:
+def inference_tiling(shape: Sequence[int], activated: bool) -> StripTiling | RowTiling:
     """For the depthwise kernel on (batch, height, width, channels) where no moments are taken.
 
     With `activated`, SiLU stands on either side of it.
     """
     _, height, _, channels = shape
     if math.prod(shape) <= FEW_NUMBERS:
-        return PixelTiling(pixels=8, channels=min(32, power_of_two(channels)), warps=1)
+        return RowTiling(rows=8, channels=min(32, power_of_two(channels)), warps=1)
     if height <= 4 or not activated:
         return forward_tiling(shape)
     if height <= 8:

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from arrn.gpu import channels_first, channels_last, kernels_serve, silu_depthwise_silu
+from arrn.gpu import kernels_serve, silu_depthwise_silu
 from arrn.gpu.pointwise import pointwise_rows
 from arrn.nn.convolution import ReplicateConv2d
+from arrn.signal.memory_order import channels_first, channels_last
 
 if TYPE_CHECKING:
     from arrn.nn.blocks import InvertedBlock

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import Kernel
+from arrn.signal.memory_order import channels_first, channels_last, is_channels_last
 
 __all__ = [
     "FEW_CHANNELS",
@@ -19,7 +20,6 @@ __all__ = [
     "apply_composed",
     "axes_to_resample",
     "axis_order",
-    "is_channels_last",
 ]
 
 AxisOperator: TypeAlias = tuple[int, torch.Tensor]
@@ -40,11 +40,6 @@ FEW_CHANNELS = 16
 """Below this many channels, one matrix product for all samples pays, though channels must be turned around for it."""
 
 
-def is_channels_last(x: torch.Tensor) -> bool:
-    """Whether `x`, shaped (batch, channels, *space), is stored with its channels innermost."""
-    return not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
-
-
 def apply_axes(x: torch.Tensor, operators: Sequence[AxisOperator]) -> torch.Tensor:
     """Applies each matrix along its axis of space; the memory format of `x` is kept.
 
@@ -55,10 +50,10 @@ def apply_axes(x: torch.Tensor, operators: Sequence[AxisOperator]) -> torch.Tens
     if not operators:
         return x
     if is_channels_last(x):
-        y = x.movedim(1, -1)
+        y = channels_last(x)
         for axis, matrix in operators:
             y = _apply_along(y, matrix, 1 + axis)
-        return y.movedim(-1, 1)
+        return channels_first(y)
     for axis, matrix in operators:
         x = _apply_along(x, matrix, 2 + axis)
     return x
@@ -89,16 +84,16 @@ def apply_composed(
     batch, channels = x.shape[:2]
     innermost = is_channels_last(x)
     if innermost and channels >= FEW_CHANNELS:
-        operator, flat = matrix.expand(batch, -1, -1), x.movedim(1, -1).reshape(batch, -1, channels)
+        operator, flat = matrix.expand(batch, -1, -1), channels_last(x).view(batch, -1, channels)
         if minuend is None:
             y = torch.bmm(operator, flat)
         else:
-            y = torch.baddbmm(minuend.movedim(1, -1).reshape(batch, -1, channels), operator, flat, alpha=-1)
-        return y.view(batch, *target, channels).movedim(-1, 1)
+            y = torch.baddbmm(channels_last(minuend).view(batch, -1, channels), operator, flat, alpha=-1)
+        return channels_first(y.view(batch, *target, channels))
     rows = x.reshape(batch * channels, -1)
     if minuend is None:
         y = F.linear(rows, matrix)
     else:
         y = torch.addmm(minuend.reshape(batch * channels, -1), rows, matrix.t(), alpha=-1)
     y = y.view(batch, channels, *target)
-    return y.movedim(1, -1).contiguous().movedim(-1, 1) if innermost else y
+    return channels_first(channels_last(y)) if innermost else y
