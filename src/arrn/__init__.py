@@ -1,7 +1,7 @@
 """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions.
 
 Names are loaded when first used, so ``import arrn`` costs nothing and ``arrn.signal`` and
-``arrn.nn`` need torch alone.
+``arrn.nn`` need torch and numpy alone.
 """
 
 from __future__ import annotations

@@ -104,7 +104,11 @@ def join_team(device: torch.device) -> Iterator[Team]:
         return
     if not dist.is_available():
         raise ArrnError("this PyTorch was built without torch.distributed, which several processes need")
+    if "RANK" not in os.environ:
+        raise ArrnError(f"WORLD_SIZE is {size} but RANK is not set: torchrun sets both, or unset WORLD_SIZE")
     rank = int(os.environ["RANK"])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # NCCL, and all that asks for "the" GPU, would take the first one
     try:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
         _channel = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=_PATIENCE))
@@ -115,7 +119,7 @@ def join_team(device: torch.device) -> Iterator[Team]:
     try:
         yield Team(rank, size)
     except (dist.DistError, RuntimeError) as error:
-        if isinstance(error, ArrnError) or not _is_lost(error):
+        if not _is_lost(error):
             raise
         raise RunError(
             f"process {rank} of {size} lost the others ({_first_line(error)}); the last checkpoint is kept: "

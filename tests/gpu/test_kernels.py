@@ -87,12 +87,24 @@ def test_a_block_drops_the_channels_that_its_layers_would() -> None:
 
 
 @GPU
-def test_nothing_is_left_unwritten_or_written_beyond() -> None:
-    from arrn.gpu.depthwise_launch import depthwise_forward
+@pytest.mark.parametrize("batch", [3, 64])  # by pixels, by strips
+def test_nothing_is_left_unwritten(batch: int) -> None:
+    from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
+    from arrn.gpu.norm_launch import norm_silu, norm_silu_sums
 
-    x = torch.randn(3, 13, 11, 70, device="cuda")
-    weight = torch.randn(70, 1, 3, 3, device="cuda")
-    expected = depthwise_forward(x, weight)[0]
-    for _ in range(3):  # fresh memory may hold what an earlier call wrote: poison it
-        torch.full_like(x, torch.nan)
-        assert torch.equal(depthwise_forward(x, weight)[0], expected)
+    x, gradient = torch.randn(2, batch, 13, 11, 70, device="cuda")
+    weight, normal = torch.randn(70, 1, 3, 3, device="cuda"), torch.rand(4, 70, device="cuda")
+    calls = [
+        lambda: depthwise_forward(x, weight)[0],
+        lambda: depthwise_forward(x, weight, normal=normal, pivot=normal[0])[0],
+        lambda: depthwise_backward(gradient, weight, x)[0],
+        lambda: depthwise_backward(gradient, weight, x)[1],
+        lambda: norm_silu(x, normal),
+        lambda: norm_silu_sums(gradient, x, normal),
+    ]
+    for call in calls:
+        expected = call().clone()
+        for _ in range(3):  # fresh memory may hold what an earlier call wrote: poison it
+            poison = [torch.full_like(part, torch.nan) for part in (x, expected)]
+            del poison
+            assert torch.equal(call(), expected)

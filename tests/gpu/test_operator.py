@@ -97,3 +97,11 @@ def test_what_is_exported_needs_only_pytorch(device: torch.device) -> None:
         exported = torch.export.export(model, (torch.randn(2, 3, 16, 16, device=device),))
     operators = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
     assert not [name for name in operators if "arrn" in name]
+
+
+def test_autocast_leaves_its_precision_alone(device: torch.device) -> None:
+    x, weight = torch.randn(2, 4, 3, 5, device=device), torch.randn(4, 1, 3, 3, device=device)
+    for operator in (replicate_depthwise, silu_depthwise_silu):
+        with torch.autocast(device.type, torch.bfloat16):
+            cast = operator(x, weight, None)
+        torch.testing.assert_close(cast, operator(x, weight, None))

@@ -78,3 +78,29 @@ def test_calls_from_several_streams_follow_one_another() -> None:
             replay(one)
     torch.cuda.synchronize()
     assert torch.equal(total, torch.full_like(total, 2**12 - 1))
+
+
+@torch.no_grad()
+def test_a_recording_outlives_the_autocast_in_which_it_was_made() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(64, 64, device="cuda")
+    x = torch.randn(8, 64, device="cuda")
+    fast = Replay(layer, torch.device("cuda"), warmup=1)
+    with torch.autocast("cuda", torch.bfloat16):
+        expected, *_ = (fast(x) for _ in range(3))
+    assert fast.recordings == 1
+    for _ in range(4):  # whatever was freed is written to
+        torch.full((64, 64), torch.nan, dtype=torch.bfloat16, device="cuda")
+    torch.testing.assert_close(fast(x), expected)
+
+
+@torch.no_grad()
+def test_a_recording_keeps_the_matrices_that_it_reads() -> None:
+    kernel = arrn.signal.kernel("perfect")
+    fast = Replay(lambda x: arrn.signal.resample(x, 8, kernel), torch.device("cuda"), warmup=1)
+    x = torch.randn(4, 3, 16, 16, device="cuda")
+    expected, *_ = (fast(x) for _ in range(3))
+    for size in range(17, 90):  # more sizes than are remembered
+        arrn.signal.resample(torch.randn(1, 1, size, size, device="cuda"), 8, kernel)
+        torch.full((8, 16), torch.nan, device="cuda")
+    torch.testing.assert_close(fast(x), expected)

@@ -260,3 +260,29 @@ def test_adaptation_on_the_device(device: torch.device) -> None:
         x = torch.randn(2, 3, size, size, dtype=torch.float64, device=device)
         assert adaptation_discrepancy(model, x) < 1e-10
         assert relative_error(model.at_resolution(size)(x), model(x)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), nn.Sequential(nn.Conv2d(4, 4, 1), nn.InstanceNorm2d(4))],
+    ids=["reflected", "instance norm"],
+)
+@torch.no_grad()
+def test_the_response_is_found_where_the_block_can_run(layer: nn.Module) -> None:
+    torch.manual_seed(0)
+    residual = LaplacianResidual(layer, 4, 4, 8, 4, rejection="response").double().eval()
+    smooth = resample(torch.randn(2, 4, 4, 4, dtype=torch.float64), 8)
+    assert relative_error(residual(smooth), residual.skip(smooth)) < 1e-6
+
+
+def test_a_response_that_depends_on_context_cannot_be_rejected() -> None:
+    class Listening(nn.Conv2d):
+        takes_context = True
+
+        def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    with pytest.raises(arrn.ArrnError, match="takes context"):
+        LaplacianResidual(Listening(4, 4, 1), 4, 4, 8, 4, rejection="response")
+    with pytest.raises(arrn.ArrnError, match="has nothing to reject"):
+        arrn.create_model("arrn", block="zero_preserving", rejection="response")

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from arrn.nn import (
     ARRN,
     Head,
     InvertedBlock,
+    LaplacianDropout,
     LaplacianResidual,
     Projection,
     Resampling,
@@ -286,3 +288,49 @@ def test_refusals_give_the_value_and_what_is_allowed(call, message: str) -> None
     with pytest.raises(arrn.ArrnError) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_parts_that_are_no_levels_are_refused() -> None:
+    block = InvertedBlock(4, 2, 1)
+    parts = {"base": ResidualBase(InvertedBlock(4, 2, 1)), "head": Head(4, 3)}
+    level = LaplacianResidual(block, 4, 4, 8, 4)
+    with pytest.raises(arrn.ArrnError, match=r"the stem must be a Projection.*got a Linear"):
+        ARRN(stem=nn.Linear(3, 4), residuals=[level], **parts)
+    with pytest.raises(arrn.ArrnError, match="residual 0 is a InvertedBlock: wrap it"):
+        ARRN(stem=Projection(3, 4), residuals=[block], **parts)
+
+
+def test_the_dropout_that_is_given_is_the_one_that_is_used() -> None:
+    dropout = LaplacianDropout(0.5)
+    model = ARRN(
+        stem=Projection(3, 4),
+        residuals=[LaplacianResidual(InvertedBlock(4, 2, 1), 4, 4, 8, 4)],
+        base=ResidualBase(InvertedBlock(4, 2, 1)),
+        head=Head(4, 3),
+        dropout=dropout,
+        blockless=(6,),
+    )
+    assert model.dropout is dropout
+    assert len(dropout.rates(2)) == 2
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_is_frozen_stays_so_at_one_resolution(frozen: bool) -> None:
+    model = small().requires_grad_(not frozen)
+    assert {parameter.requires_grad for parameter in model.at_resolution(5).parameters()} == {not frozen}
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    model = small(num_classes=np.int64(4), dropout=np.float32(0.5), features=tuple(np.array([4, 6, 8])))
+    assert model.num_classes == 4
+    assert model.config == small(num_classes=4, dropout=0.5).config
+
+
+def test_an_array_is_no_signal() -> None:
+    with pytest.raises(arrn.ArrnError, match=r"expected a torch.Tensor, got ndarray: torch.as_tensor"):
+        small()(np.zeros((1, 3, 8, 8)))
+
+
+def test_a_network_in_float64_is_counted_too() -> None:
+    shape = (1, 3, 12, 12)
+    assert multiply_adds(small().double(), shape) == multiply_adds(small(), shape)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch._dynamo
 import torch._inductor.config
+from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
 
 import arrn
@@ -155,3 +156,20 @@ def test_frozen_weights_compile_to_the_same_answers() -> None:
     frozen = Frozen(network.fuse())
     for _ in range(2):
         torch.testing.assert_close(frozen(x), network(x), rtol=1e-4, atol=1e-5)
+
+
+@needs_compiler
+@torch.no_grad()
+def test_weights_are_frozen_for_every_form_of_input_and_any_number_of_them() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(4, 4, 3), nn.ReLU()).eval()
+    frozen = Frozen(network)
+    forms = [torch.randn(batch, 4, 5, 5) for batch in range(1, 11)]
+    forms.append(forms[1].contiguous(memory_format=torch.channels_last))
+    with torch._dynamo.config.patch(error_on_recompile=False):
+        expected = [frozen(x) for x in forms]
+        network[0].weight.mul_(2)
+        for x, before in zip(forms, expected, strict=True):
+            torch.testing.assert_close(frozen(x), before)
+        with torch.inference_mode():  # not seen before the weights changed
+            torch.testing.assert_close(frozen(forms[0]), network(forms[0]))

@@ -96,7 +96,7 @@ def test_starving_a_level_is_said_once(caplog: pytest.LogCaptureFixture) -> None
         dropout(2, 2, CPU)
     assert [record.message for record in caplog.records] == [
         "a batch of 2 is too small for p=0.9: rounding never trains the highest levels; "
-        "use unbiased=True or larger batches"
+        "use larger batches, or LaplacianDropout(p, unbiased=True)"
     ]
 
 

@@ -12,7 +12,7 @@ from torch import nn
 import arrn
 from arrn.gpu import fast_path, reference_path
 from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, awaken_norms, check_zero_constant
-from arrn.nn.fast_block import drawn_mask
+from arrn.nn.fast_block import can_fuse, drawn_mask
 from arrn.nn.fast_level import can_fuse_level
 from arrn.nn.resampling import Resampling
 from arrn.nn.residual import Rejection
@@ -166,3 +166,113 @@ def test_channels_are_dropped_as_the_layer_would_drop_them() -> None:
     mask = drawn_mask(layer, torch.empty(4, 5, 5, 6))
     assert mask is not None
     assert torch.equal(mask.view(4, 6, 1, 1).expand(4, 6, 5, 5), expected)
+
+
+@pytest.mark.usefixtures("composed_here")
+def test_what_evaluation_leaves_behind_serves_training() -> None:
+    residual = LaplacianResidual(nn.Conv2d(4, 4, 1), 4, 4, 8, 4)
+    x = torch.randn(2, 4, 8, 8)
+    with fast_path():
+        with torch.inference_mode():
+            residual.eval()(x)
+        residual.train()(x).sum().backward()
+    assert residual.projection.weight.grad is not None
+
+
+@pytest.mark.usefixtures("composed_here")
+def test_a_block_that_ends_in_another_precision_is_taken_back() -> None:
+    class Scaled(nn.Conv2d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).float() * 0.5
+
+    residual = LaplacianResidual(Scaled(4, 4, 1), 4, 4, 8, 4)
+    x = torch.randn(2, 4, 8, 8)
+    answers = []
+    for path in (reference_path, fast_path):
+        with path(), torch.autocast("cpu", torch.bfloat16):
+            answers.append(residual(x))
+    assert answers[0].dtype == answers[1].dtype == torch.bfloat16
+    assert relative_error(answers[1].double(), answers[0].double()) < 0.02
+
+
+@pytest.mark.usefixtures("composed_here")
+def test_matrices_stay_where_a_recorded_graph_knows_them() -> None:
+    residual = LaplacianResidual(nn.Conv2d(4, 4, 1), 4, 4, 8, 4)
+    x = torch.randn(1, 4, 8, 8)
+    with fast_path():
+        residual(x)
+        places = [matrix.data_ptr() for matrix in (residual.down.composed_for(x), residual.down.composed)]
+        residual.to("cpu").float()
+        assert [matrix.data_ptr() for matrix in (residual.down.composed_for(x), residual.down.composed)] == places
+        residual.double()
+        assert residual.down.composed.dtype == torch.float64
+        half = residual.half().float().double()
+        torch.testing.assert_close(half.down.matrix0, half.kernel.matrix(8, 4))
+
+
+@pytest.mark.usefixtures("composed_here")
+def test_gradients_of_gradients_are_refused_rather_than_wrong() -> None:
+    residual = LaplacianResidual(nn.Sequential(nn.Conv2d(4, 4, 1), nn.SiLU()), 4, 4, 8, 4).double()
+    x = torch.randn(2, 4, 8, 8, dtype=torch.float64, requires_grad=True)
+    with fast_path():
+        (slope,) = torch.autograd.grad(residual(x).square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            slope.square().sum().backward()
+    with reference_path():
+        assert torch.autograd.gradgradcheck(residual, (x,), nondet_tol=1e-10)
+
+
+@pytest.mark.usefixtures("composed_here")
+@pytest.mark.filterwarnings("ignore:.torch.jit", "ignore::torch.jit.TracerWarning")  # of tracing itself
+@torch.no_grad()
+def test_what_follows_pytorchs_own_operators_gets_them() -> None:
+    torch.manual_seed(0)
+    residual = LaplacianResidual(nn.Conv2d(4, 4, 1), 4, 5, 8, 4).double().eval()
+    x = torch.randn(3, 4, 8, 8, dtype=torch.float64)
+    with fast_path():
+        expected = residual(x)
+        torch.testing.assert_close(torch.vmap(lambda sample: residual(sample[None])[0])(x), expected)
+        torch.testing.assert_close(torch.jit.trace(residual, (x,))(x), expected)
+        slope = torch.func.grad(lambda sample: residual(sample).sum())(x)
+    with torch.enable_grad():
+        torch.testing.assert_close(slope, torch.autograd.functional.jacobian(lambda r: residual(r).sum(), x))
+
+
+@pytest.mark.usefixtures("composed_here")
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+def test_an_empty_batch_has_an_empty_answer(block: str) -> None:
+    options = {"sizes": (8, 4), "features": (4, 6), "depth": 1, "expansion": 2, "num_classes": 3}
+    model = arrn.create_model("arrn", block=block, **options).eval()
+    with fast_path():
+        assert model(torch.empty(0, 3, 8, 8)).shape == (0, 3)
+
+
+def change(name: str, block: InvertedBlock) -> None:
+    """Something that a user may do to a block."""
+    if name == "a layer more":
+        block.append(nn.SiLU())
+    elif name == "no activation":
+        block.expand_act = nn.Identity()
+    elif name == "another activation":
+        block.depthwise1_act = nn.ReLU()
+    elif name == "a hook":
+        block.expand.register_full_backward_pre_hook(lambda module, gradient: None)
+    elif name == "all channels dropped":
+        block.depthwise1_dropout.p = 1.0
+    elif name == "a wider product":
+        block.contract = nn.Conv2d(8, 4, 3, padding=1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    ["", "a layer more", "no activation", "another activation", "a hook", "all channels dropped", "a wider product"],
+)
+def test_only_a_block_as_it_was_built_is_fused(name: str, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arrn.nn.fast_block.kernels_serve", lambda x: True)
+    block = InvertedBlock(4, 2, 2, dropout=0.1).train(training)
+    change(name, block)
+    with torch.set_grad_enabled(training):
+        assert can_fuse(block, torch.zeros(2, 4, 3, 3)) == (not name)
+        assert can_fuse(block, torch.zeros(1, 4, 1, 1)) == (not name and not training)
+        assert not can_fuse(block, torch.zeros(0, 4, 3, 3))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arrn
+from arrn import ArrnError
 from arrn.signal import KaiserSinc, TruncatedGaussian, WhittakerShannon, kernel, kernel_options
 from strategies import APPROXIMATE, KERNELS, PERFECT
 
@@ -153,3 +154,18 @@ def test_bad_kernels_are_refused(call, message: str) -> None:
     with pytest.raises(arrn.ArrnError) as caught:
         call()
     assert message in str(caught.value)
+
+
+def test_options_of_a_kernel_may_be_changed_and_a_kernel_itself_may_not() -> None:
+    assert kernel({"name": "perfect"}, boundary="periodic") == WhittakerShannon("periodic")
+    with pytest.raises(ArrnError, match="takes no further boundary"):
+        kernel(WhittakerShannon(), boundary="periodic")
+    with pytest.raises(ArrnError, match="need its name"):
+        kernel({"boundary": "periodic"})
+    with pytest.raises(ArrnError, match="zero_crossings must be at least 1, got '6'"):
+        KaiserSinc("6")  # type: ignore[arg-type]
+
+
+def test_a_kernel_that_reaches_no_sample_is_refused() -> None:
+    with pytest.raises(ArrnError, match="too narrow to reach from 7 samples to 3"):
+        TruncatedGaussian(0.001, 0.5).matrix(7, 3)

@@ -79,7 +79,7 @@ def _times(measurements: Sequence[Measurement]) -> dict[tuple[str, str, str], Ti
 def _differences(before: BenchmarkReport, after: BenchmarkReport) -> list[str]:
     pairs = [
         *((before.provenance, after.provenance, name) for name in ("gpu", "processor", "threads", "torch", "commit")),
-        *((before.settings, after.settings, name) for name in ("device", "quick")),
+        *((before.settings, after.settings, name) for name in ("device", "quick", "options", "compiled")),
     ]
     return [
         f"{name}: {first.get(name)} -> {second.get(name)}"

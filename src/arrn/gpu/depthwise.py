@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from arrn.gpu.autocasting import as_precise_as
 from arrn.signal.memory_order import channels_first, channels_last
 
 __all__ = ["reference_depthwise", "replicate_depthwise", "silu_depthwise_silu"]
@@ -38,7 +39,8 @@ def replicate_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
     >>> bool((replicate_depthwise(x, weight, None) == 9).all())
     True
     """
-    y = reference_depthwise(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+    with as_precise_as(x):
+        y = reference_depthwise(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
     return y.contiguous(memory_format=torch.channels_last)
 
 

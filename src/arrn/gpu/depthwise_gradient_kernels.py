@@ -223,7 +223,7 @@ def backward_kernel(
     )
     for k in tl.static_range(11):
         if k < 9 or ACTIVATE:
-            place = partial + (program * 11 + k) * channels + channel
+            place = partial + (program.to(tl.int64) * 11 + k) * channels + channel
             tl.store(place, tl.sum(sums[k], axis=0)[None, :], mask=is_channel)
 
 

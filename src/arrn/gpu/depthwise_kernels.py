@@ -150,7 +150,7 @@ def forward_kernel(
         count = tl.sum(rows, axis=0)[None, :] * width
         total, squares = tl.sum(total, axis=0)[None, :], tl.sum(squares, axis=0)[None, :]
         mean = total / count
-        place = partial + program * 3 * channels + channel
+        place = partial + program.to(tl.int64) * 3 * channels + channel
         tl.store(place, count.to(tl.float32) + tl.zeros_like(mean), mask=is_channel)
         tl.store(place + channels, mean + about, mask=is_channel)
         tl.store(place + 2 * channels, squares - total * mean, mask=is_channel)

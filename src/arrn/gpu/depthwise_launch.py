@@ -7,6 +7,7 @@ import torch
 from arrn.gpu.depthwise_gradient_kernels import backward_kernel, finish_gradients_kernel
 from arrn.gpu.depthwise_kernels import forward_kernel
 from arrn.gpu.pixel_kernels import pixel_kernel
+from arrn.gpu.placing import on_the_gpu_of_its_input
 from arrn.gpu.tiling import RowTiling, StripTiling, backward_tiling, forward_tiling, inference_tiling, joining
 
 __all__ = ["depthwise_backward", "depthwise_forward"]
@@ -30,6 +31,7 @@ def _blocks(x: torch.Tensor, tiling: StripTiling) -> dict[str, int]:
     }
 
 
+@on_the_gpu_of_its_input
 def depthwise_forward(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -89,6 +91,7 @@ def depthwise_forward(
     return y, partial
 
 
+@on_the_gpu_of_its_input
 def depthwise_backward(
     gradient: torch.Tensor,
     weight: torch.Tensor,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
 from arrn.gpu.norm_launch import norm_silu, norm_silu_backward, norm_silu_sums
@@ -30,6 +31,7 @@ class _NormSilu(torch.autograd.Function):
         return norm_silu(x, normal, mask)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, normal, mask = ctx.saved_tensors
         gradient = gradient.contiguous()
@@ -57,6 +59,7 @@ class _NormSiluDepthwise(torch.autograd.Function):
         return y, partial
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, normal, weight = ctx.saved_tensors
         gradient = gradient.contiguous()

@@ -132,7 +132,7 @@ def finish_moments_kernel(
     s = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     q = tl.zeros((BLOCK_P, BLOCK_C), tl.float32)
     for start in range(0, programs, BLOCK_P):
-        p = start + tl.arange(0, BLOCK_P)[:, None]
+        p = (start + tl.arange(0, BLOCK_P)[:, None]).to(tl.int64)
         exists = (p < programs) & is_channel
         place = partial + p * 3 * channels + channel
         count = tl.load(place, mask=exists, other=0.0)
@@ -229,7 +229,7 @@ def added_up(partial, column, width, programs, BLOCK_P: tl.constexpr, BLOCK_W: t
     """The sum over programs, each of which left `width` numbers, at `column`; in a fixed order."""
     total = tl.zeros((BLOCK_P, BLOCK_W), tl.float32)
     for start in range(0, programs, BLOCK_P):
-        p = start + tl.arange(0, BLOCK_P)[:, None]
+        p = (start + tl.arange(0, BLOCK_P)[:, None]).to(tl.int64)
         total += tl.load(partial + p * width + column, mask=(p < programs) & (column < width), other=0.0)
     return tl.sum(total, axis=0)[None, :]
 

@@ -12,6 +12,7 @@ from arrn.gpu.norm_kernels import (
     norm_silu_kernel,
     norm_silu_sums_kernel,
 )
+from arrn.gpu.placing import on_the_gpu_of_its_input
 from arrn.gpu.tiling import RowTiling, joining, matrix_tiling, row_programs, sums_tiling
 
 __all__ = [
@@ -42,6 +43,7 @@ def _programs(x: torch.Tensor, tiling: RowTiling) -> int:
     return row_programs(x.numel() // channels, channels, tiling)
 
 
+@on_the_gpu_of_its_input
 def add_up(partial: torch.Tensor) -> torch.Tensor:
     """The sum over the first axis, in a fixed order."""
     programs, width = partial.shape[0], partial[0].numel()
@@ -50,6 +52,7 @@ def add_up(partial: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@on_the_gpu_of_its_input
 def measure_moments(x: torch.Tensor, tiling: RowTiling | None = None) -> torch.Tensor:
     """Partial moments of each channel: rows of count, mean and squares about it, shape (programs, 3, channels)."""
     tiling = tiling or sums_tiling(x.shape[-1])
@@ -60,6 +63,7 @@ def measure_moments(x: torch.Tensor, tiling: RowTiling | None = None) -> torch.T
     return partial
 
 
+@on_the_gpu_of_its_input
 def finish_moments(
     partial: torch.Tensor,
     gamma: torch.Tensor,
@@ -102,6 +106,7 @@ def _masking(x: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, 
     return mask.contiguous(), x.numel() // mask.numel(), {"MASKED": True}
 
 
+@on_the_gpu_of_its_input
 def norm_silu(
     x: torch.Tensor, normal: torch.Tensor, mask: torch.Tensor | None = None, tiling: RowTiling | None = None
 ) -> torch.Tensor:
@@ -113,6 +118,7 @@ def norm_silu(
     return y
 
 
+@on_the_gpu_of_its_input
 def norm_silu_sums(
     gradient: torch.Tensor,
     x: torch.Tensor,
@@ -132,6 +138,7 @@ def norm_silu_sums(
     return add_up(partial)
 
 
+@on_the_gpu_of_its_input
 def norm_silu_backward(
     gradient: torch.Tensor,
     x: torch.Tensor,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
@@ -43,8 +44,9 @@ class Replay(Generic[Result]):
     those that an ordinary call would draw: torch passes its generator's seed to the graph at each replay.
 
     The function must do the same work whenever the shapes are the same and must not wait for the GPU. It returns a
-    tensor, of which a copy is returned, or changes tensors that live on and returns None. What cannot be recorded is
-    called as it is, and a warning says so once.
+    tensor, of which a copy is returned, or changes tensors that live on and returns None. The tensors that it reads
+    beside its inputs, weights for one, must stay where they are: values may change, `module.half()` must not come
+    between. What cannot be recorded is called as it is, and a warning says so once.
 
     For inference, with a network of one resolution whose norms are folded::
 
@@ -77,7 +79,7 @@ class Replay(Generic[Result]):
 
     def __call__(self, *inputs: torch.Tensor) -> Result:
         key = tuple((x.shape, x.dtype) for x in inputs)
-        here = torch.cuda.current_stream()
+        here = torch.cuda.current_stream(self._stream.device)
         recording = self._recordings.get(key)
         if recording is None:
             output = self._call_aside(key, inputs, here)
@@ -113,7 +115,10 @@ class Replay(Generic[Result]):
         generator = torch.cuda.default_generators[self._stream.device_index]
         as_it_was = generator.clone_state()
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+            with (
+                _without_kept_casts(),
+                torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"),
+            ):
                 output = self._function(*fixed)
         except RuntimeError as error:
             self._refused = True
@@ -123,6 +128,18 @@ class Replay(Generic[Result]):
             return None
         self._recordings[key] = _Recording(graph, fixed, output)
         return self._recordings[key]
+
+
+@contextmanager
+def _without_kept_casts() -> Iterator[None]:
+    """Where autocast casts weights anew: a graph would go on reading casts that end with the caller's autocast."""
+    kept = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(kept)
+        torch.clear_autocast_cache()
 
 
 def _first(error: Exception) -> str:

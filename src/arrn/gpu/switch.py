@@ -28,6 +28,8 @@ def fast_path() -> Iterator[None]:
 def reference_path() -> Iterator[None]:
     """Inside, everything runs through PyTorch's own operators, layer by layer: what the fast path is compared with.
 
+    Gradients of gradients are had here alone: on the fast path they raise an error.
+
     >>> with reference_path():
     ...     is_fast()
     False
@@ -47,8 +49,8 @@ def _taking(fast: bool) -> Iterator[None]:
 
 
 def is_fast() -> bool:
-    """Whether the fast path is on."""
-    return _fast
+    """Whether the fast path is taken: it is on, and nothing looks on that follows PyTorch's own operators only."""
+    return _fast and (torch.compiler.is_compiling() or not _is_transformed())
 
 
 def kernels_serve(x: torch.Tensor) -> bool:
@@ -57,7 +59,7 @@ def kernels_serve(x: torch.Tensor) -> bool:
     What is exported keeps to PyTorch's own operators, so that it runs where this library is not.
     """
     return (
-        _fast
+        is_fast()
         and x.is_cuda
         and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and _triton_is_here
@@ -68,3 +70,8 @@ def kernels_serve(x: torch.Tensor) -> bool:
 def _is_exporting() -> bool:
     """Whether `torch.export` is tracing; `torch.compiler.is_exporting` of torch 2.11 says so of `torch.compile` too."""
     return bool(getattr(torch.compiler, "_is_exporting_flag", False))
+
+
+def _is_transformed() -> bool:
+    """Whether `torch.jit.trace` or a transform of `torch.func`, such as `vmap`, is at work."""
+    return torch._C._get_tracing_state() is not None or torch._C._are_functorch_transforms_active()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from torch import nn
@@ -94,6 +95,7 @@ def build_arrn(
             ladder[n + 1],
             smoothing,
             rejection=rejection,
+            check=False,  # these blocks are ours and tested; checking took most of the time that building did
         )
         for n in range(len(ladder) - 1)
     ]
@@ -113,9 +115,9 @@ def _one(blocks: list[nn.Module]) -> nn.Module:
 
 
 def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ArrnError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value
+    return int(value)
 
 
 def _per_size(name: str, value: Any, count: int, kind: type[Number]) -> list[Number]:
@@ -124,8 +126,8 @@ def _per_size(name: str, value: Any, count: int, kind: type[Number]) -> list[Num
     if (name == "features" and not isinstance(value, list | tuple)) or len(values) != count:
         raise ArrnError(f"{name} must have one value for each of the {count} sizes, got {value!r}")
     for item in values:
-        allowed = int if kind is int else int | float
-        if isinstance(item, bool) or not isinstance(item, allowed) or not item > 0:
+        allowed = Integral if kind is int else Real
+        if isinstance(item, bool) or not isinstance(item, allowed) or not float(item) > 0:
             what = "whole number" if kind is int else "number"
             raise ArrnError(f"{name} must be a positive {what} for each size, got {item!r} in {value!r}")
     return [kind(item) for item in values]

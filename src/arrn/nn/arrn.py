@@ -92,8 +92,7 @@ class ARRN(LaplacianChain):
         super().__init__(residuals, base, head, dropout, blockless=between)
         steps = self.droppable()
         if between and isinstance(dropout.p, float):
-            rates = rates_between(dropout.p, [step.size for step in steps], grids[-1])
-            self.dropout = LaplacianDropout(rates, dropout.draw, dropout.unbiased)
+            dropout.p = rates_between(dropout.p, [step.size for step in steps], grids[-1])
         self.dropout.rates(len(steps))
         self.stem = stem
         self.kernel = residuals[0].kernel
@@ -181,12 +180,14 @@ class ARRN(LaplacianChain):
             place = weight.device if weight.is_meta else torch.device("cpu")
             exact = [w.to(place).double() for w in self._weights(level)]
             folded = fold(exact).to(weight.dtype).to(weight.device)
+        projection = Projection(self.in_channels, folded.shape[0], folded)
+        projection.requires_grad_(any(w.requires_grad for w in self._weights(level)))
         kept = self.droppable(level)
         adapted = AdaptedARRN(
             size=grid,
             grid=self.grids[level],
             kernel=self.kernel,
-            projection=Projection(self.in_channels, folded.shape[0], folded),
+            projection=projection,
             residuals=self.levels[level:],
             base=self.base,
             head=self.head,
@@ -287,7 +288,12 @@ def _between(grids: Sequence[Grid], sizes: Sequence[Size], kernel: Kernel) -> li
 
 
 def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> None:
-    """Refuses levels whose features, sizes or kernels do not connect."""
+    """Refuses parts that are no levels, and levels whose features, sizes or kernels do not connect."""
+    if not isinstance(stem, Projection):
+        raise ArrnError(f"the stem must be a Projection, such as Projection(3, 64), got a {type(stem).__name__}")
+    for n, residual in enumerate(residuals):
+        if not isinstance(residual, LaplacianResidual):
+            raise ArrnError(f"residual {n} is a {type(residual).__name__}: wrap it, LaplacianResidual(block, ...)")
     features = stem.out_features
     for n, residual in enumerate(residuals):
         if residual.in_features != features:

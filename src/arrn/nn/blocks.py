@@ -84,7 +84,8 @@ class InvertedBlock(nn.Sequential):
 class ResidualStack(nn.Sequential):
     """Blocks that each add to the signal: x + b(x), one after the other, for depth that trains easily.
 
-    Zero stays zero if each block keeps it; context goes to every block, if they take it.
+    Zero stays zero if each block keeps it; context goes to every block, if they take it. A block must leave its input
+    as it is: not begin with an activation in place.
 
     Shape: whatever the blocks keep, unchanged.
 

@@ -25,8 +25,9 @@ def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
     >>> multiply_adds(nn.Conv2d(3, 8, 1), (1, 3, 10, 10))
     2400
     """
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.get_default_dtype())
     bare = copy.deepcopy(module).to("meta").eval()
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
-        bare(torch.empty(shape, device="meta"))
+        bare(torch.empty(shape, dtype=dtype, device="meta"))
     return int(counter.get_total_flops()) // 2

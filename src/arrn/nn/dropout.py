@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
@@ -56,7 +57,7 @@ class LaplacianDropout(nn.Module):
         super().__init__()
         rates = tuple(p) if isinstance(p, Sequence) else (p,)
         for rate in rates:
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= rate <= 1:
                 raise ArrnError(f"the dropout probability p must be in [0, 1], got {rate!r} in p={p!r}")
         if draw not in ("sample", "stratified", "batch"):
             raise unknown_name("draw", draw, ("sample", "stratified", "batch"))
@@ -111,7 +112,7 @@ class LaplacianDropout(nn.Module):
             self._warned = True
             logger.warning(
                 "a batch of %d is too small for p=%s: rounding never trains the highest levels; "
-                "use unbiased=True or larger batches",
+                "use larger batches, or LaplacianDropout(p, unbiased=True)",
                 batch,
                 self.p,
             )

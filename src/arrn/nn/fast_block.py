@@ -17,6 +17,7 @@ from torch import nn
 from arrn.gpu import kernels_serve, silu_depthwise_silu
 from arrn.gpu.pointwise import pointwise_rows
 from arrn.nn.convolution import ReplicateConv2d
+from arrn.nn.hooks import has_hooks
 from arrn.signal.memory_order import channels_first, channels_last
 
 if TYPE_CHECKING:
@@ -58,10 +59,9 @@ def can_fuse(block: InvertedBlock, x: torch.Tensor) -> bool:
         return False  # what training fuses is no operator that a compiler could follow
     if not (block.training or not torch.is_grad_enabled()):
         return False  # gradients through running statistics: rare, left to the layers
-    layers = list(block.children())
-    if any(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks for layer in layers):
-        return False
-    return all(_is_known(layer, block.training) for layer in layers)
+    if x.shape[0] * x.shape[2] * x.shape[3] <= block.training:
+        return False  # an empty batch, and in training a single value, of which the layers have something to say
+    return _is_as_built(block) and not any(has_hooks(layer) for layer in block.children())
 
 
 def _is_folded(block: InvertedBlock) -> bool:
@@ -69,17 +69,44 @@ def _is_folded(block: InvertedBlock) -> bool:
     return not block.training and not any(isinstance(layer, nn.BatchNorm2d) for layer in block.children())
 
 
-def _is_known(layer: nn.Module, training: bool) -> bool:
+def _is_as_built(block: InvertedBlock) -> bool:
+    """Whether the layers are those that `InvertedBlock` puts there, in their places: users may change a network."""
+    layers, training = dict(block._modules), block.training
+    pointwise, n = "expand", 1
+    while f"depthwise{n}" in layers:
+        depthwise = f"depthwise{n}"
+        if not (
+            _is_pointwise(layers.pop(pointwise, None))
+            and _is_norm(layers.pop(f"{pointwise}_norm", None), training)
+            and type(layers.pop(f"{pointwise}_act", None)) is nn.SiLU
+            and _is_depthwise(layers.pop(depthwise, None))
+            and _is_norm(layers.pop(f"{depthwise}_norm", None), training)
+            and type(layers.pop(f"{depthwise}_act", None)) is nn.SiLU
+            and _is_dropout(layers.pop(f"{depthwise}_dropout", None), training)
+        ):
+            return False
+        pointwise, n = f"pointwise{n}", n + 1
+    return _is_pointwise(layers.pop("contract", None)) and not layers
+
+
+def _is_pointwise(layer: nn.Module | None) -> bool:
+    if type(layer) is not nn.Conv2d:
+        return False
+    return layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1
+
+
+def _is_norm(layer: nn.Module | None, training: bool) -> bool:
     if type(layer) is nn.BatchNorm2d:
         return layer.training == training and layer.affine and layer.track_running_stats and layer.momentum is not None
-    if type(layer) is nn.Conv2d:
-        return layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1
-    if type(layer) is ReplicateConv2d:
-        return layer.fits_kernel
-    if type(layer) is nn.Dropout2d:
-        return layer.training == training
-    # A norm that was folded away leaves an identity, and only evaluation may find one.
-    return type(layer) is nn.SiLU or (type(layer) is nn.Identity and not training)
+    return type(layer) is nn.Identity and not training  # what a norm that was folded away leaves
+
+
+def _is_depthwise(layer: nn.Module | None) -> bool:
+    return type(layer) is ReplicateConv2d and layer.fits_kernel
+
+
+def _is_dropout(layer: nn.Module | None, training: bool) -> bool:
+    return layer is None or (type(layer) is nn.Dropout2d and layer.training == training and layer.p < 1)
 
 
 def fused_forward(block: InvertedBlock, x: torch.Tensor) -> torch.Tensor:
@@ -158,6 +185,6 @@ def _running_normal(norm: nn.Module) -> torch.Tensor | None:
     """Rows of scale and shift from the running statistics; None for a norm that was folded away."""
     if not isinstance(norm, nn.BatchNorm2d):
         return None
-    mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
-    scale = norm.weight * torch.rsqrt(var + norm.eps)
-    return torch.stack([scale, norm.bias - mean * scale])
+    mean, var = norm.get_buffer("running_mean").float(), norm.get_buffer("running_var").float()
+    scale = norm.weight.float() * torch.rsqrt(var + norm.eps)
+    return torch.stack([scale, norm.bias.float() - mean * scale])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
 
 from arrn.signal.memory_order import channels_first, channels_last
 
@@ -39,6 +40,7 @@ def fused_level(residual: LaplacianResidual, r: torch.Tensor, survivors: int | N
     count = r.shape[0] if survivors is None else min(survivors, r.shape[0])
     low, diff = _Split.apply(channels_last(r).flatten(1, -2).to(down.dtype), down, up, count)
     y = channels_last(residual.run_block(channels_first(diff.unflatten(1, residual.size)))).flatten(1, -2)
+    y = y.to(smooth.dtype)  # under autocast a block may end in float32
     weight = residual.projection.weight
     if residual.widening:
         answer = _Join.apply(F.linear(low, weight), y, smooth, count)
@@ -75,6 +77,7 @@ class _Split(torch.autograd.Function):
         return low, _copy(r[:count]).baddbmm_(_each(up, count), low[:count], alpha=-1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_low: torch.Tensor, by_diff: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         down, up = ctx.saved_tensors
         by_diff = by_diff.contiguous()
@@ -97,6 +100,7 @@ class _Join(torch.autograd.Function):
         return _changing_first(low.contiguous(), smooth, y, 1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (smooth,) = ctx.saved_tensors
         gradient = gradient.contiguous()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
-import torch._inductor.config
 from torch import nn
 
 __all__ = ["Frozen"]
+
+# How many forms of input are compiled; torch.compile alone would give up after 8, without a word to the caller.
+_MOST_FORMS = 64
 
 
 class Frozen(nn.Module):
@@ -27,15 +29,28 @@ class Frozen(nn.Module):
         super().__init__()
         self.network = network.eval()
         self._compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(network, dynamic=False)
-        self._known: set[tuple[torch.Size, torch.dtype]] = set()
+        self._known: set[Hashable] = set()
 
     @torch.no_grad()
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        key = (x.shape, x.dtype)
-        if key in self._known:
+        form = _form(x)
+        if form in self._known:
             return self._compiled(x)
+        import torch._dynamo.config  # with the compiler, which takes a while
+        import torch._inductor.config
+
         # Around the call, not an option of torch.compile: the tracer must know too that weights are constants.
-        with torch._inductor.config.patch(freezing=True):
+        with (
+            torch._inductor.config.patch(freezing=True),
+            torch._dynamo.config.patch(recompile_limit=_MOST_FORMS),
+        ):
             answer = self._compiled(x)
-        self._known.add(key)
+        self._known.add(form)
         return answer
+
+
+def _form(x: torch.Tensor) -> Hashable:
+    """All of an input, and of where it is called, that has the compiler begin anew."""
+    kind = x.device.type
+    cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    return x.shape, x.stride(), x.dtype, x.device, cast, torch.is_inference_mode_enabled()

@@ -17,7 +17,8 @@ class ResidualBase(nn.Module):
     """r + b(r) on the last grid: always run, without constant rejection.
 
     The residuals above contribute signals of zero mean, which average pooling would remove; the base
-    is what turns them into features that survive the pooling.
+    is what turns them into features that survive the pooling. The block must leave its input as it is: not begin
+    with an activation in place.
 
     Shape: (batch, features, *space), unchanged.
     """

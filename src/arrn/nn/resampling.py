@@ -44,7 +44,7 @@ class Resampling(nn.Module):
             empty = torch.empty(0)  # its dtype and device are those in force
             self.register_buffer(f"matrix{axis}", self._cast(axis, empty), persistent=False)
         self.register_buffer("composed", self._compose(torch.empty(0)), persistent=False)
-        self._casts: dict[tuple[torch.dtype, bool], torch.Tensor] = {}
+        self._casts: dict[tuple[torch.dtype, torch.device, bool], torch.Tensor] = {}
 
     def _cast(self, axis: int, like: torch.Tensor) -> torch.Tensor:
         master = self.kernel.matrix(self.source[axis], self.target[axis])
@@ -68,14 +68,19 @@ class Resampling(nn.Module):
 
         With `rejecting`, the mean over the source grid is taken from each answer in the same product.
         """
-        key = product_dtype(x), rejecting
+        key = product_dtype(x), x.device, rejecting
         if torch.compiler.is_compiling() and not rejecting:
             assert isinstance(self.composed, torch.Tensor)
             return self.composed.to(key[0])  # a cast that the compiler sees; it cannot follow what is kept for later
         if key not in self._casts:
-            matrix = self._compose(torch.empty(0, dtype=torch.float64, device=x.device))
-            assert matrix is not None
-            self._casts[key] = (matrix - rejecting / matrix.shape[1]).to(key[0])
+            # Training may need again what evaluation made first, and autograd takes no tensor of inference mode.
+            with torch.inference_mode(False):
+                whole = self._compose(torch.empty(0, dtype=torch.float64, device=x.device))
+                assert whole is not None
+                matrix = (whole - rejecting / whole.shape[1]).to(key[0])
+            if type(matrix) is not torch.Tensor:
+                return matrix  # a tracer's stand-in, which must not outlive the trace
+            self._casts[key] = matrix
         return self._casts[key]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -89,11 +94,15 @@ class Resampling(nn.Module):
         """`minuend`, a signal on the target grid, less the resampled `x`."""
         if self.is_composed:
             return apply_composed(x, self.composed_for(x), self.target, minuend)
-        return minuend - self.forward(x)
+        resampled: torch.Tensor = self(x)
+        return minuend - resampled
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        # torch casts a buffer from its present value, which may have lost digits in an earlier cast.
+        before = list(self.buffers())
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if all(now is then for now, then in zip(self.buffers(), before, strict=True)):
+            return self  # a recorded graph knows the matrices by their address
+        # torch casts a buffer from its present value, which may have lost digits in an earlier cast.
         self._casts.clear()
         for axis in self.axes:
             setattr(self, f"matrix{axis}", self._cast(axis, getattr(self, f"matrix{axis}")))

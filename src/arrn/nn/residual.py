@@ -101,6 +101,7 @@ class LaplacianResidual(nn.Module):
         else:
             channels, grid = output_shape(block, in_features, self.size)
         self.strided, self.widening = self._form(channels, grid)
+        self._response_grid = self._grid_for_response(block) if rejection == "response" else self.size
         self.block = block
         self.projection = Projection(in_features, out_features)
         self.down = Resampling(self.size, self.next_size, self.kernel)
@@ -122,6 +123,17 @@ class LaplacianResidual(nn.Module):
         # With as many channels in as out, a block on its own grid is the paper's: A takes the sum.
         widening = channels == self.out_features and (strided or self.in_features != self.out_features)
         return strided, widening
+
+    def _grid_for_response(self, block: nn.Module) -> Grid:
+        """Where b(0) is found: constant over space, so one sample of space tells it, if the block takes as little."""
+        if not self.psi or self.takes_context:
+            cause = "takes context, on which its answer to zero may depend" if self.psi else "has nothing to reject"
+            raise ArrnError(f"rejection='response' is not for a block that {cause}: use rejection='mean'")
+        single = (1,) * len(self.size)
+        try:
+            return single if output_shape(block, self.in_features, single)[1] == single else self.size
+        except ArrnError:  # reflected borders and instance norms need more
+            return self.size
 
     def forward(self, r: torch.Tensor, survivors: torch.Tensor | int | None = None) -> torch.Tensor:
         """Runs the level.
@@ -169,9 +181,7 @@ class LaplacianResidual(nn.Module):
             # With the others, so that batch norms treat it as they treat them.
             answers: torch.Tensor = self.block(torch.cat([diff, torch.zeros_like(diff[:1])]))
             return answers[:-1] - answers[-1:]
-        # Constant over space, so one sample of space tells it, if the block takes as little.
-        grid = self.size if self.strided else (1,) * len(self.size)
-        response: torch.Tensor = self.block(diff.new_zeros(1, self.in_features, *grid))
+        response: torch.Tensor = self.block(diff.new_zeros(1, self.in_features, *self._response_grid))
         less: torch.Tensor = self.block(diff) - response
         return less
 

@@ -134,6 +134,8 @@ def format_sizes(grids: Sequence[Grid]) -> tuple[Size, ...]:
 
 def check_signal(x: torch.Tensor, ndim: int | None = None, channels: int | None = None) -> Grid:
     """The grid of `x`, shaped (batch, channels, *space); refuses what is no such signal."""
+    if not isinstance(x, torch.Tensor):
+        raise ArrnError(f"expected a torch.Tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
     layout = {1: "length", 2: "height, width", 3: "depth, height, width"}
     if ndim is None and not 3 <= x.ndim <= 5:
         raise ArrnError(

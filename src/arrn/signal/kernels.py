@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from numbers import Real
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -69,15 +70,15 @@ class Kernel(ABC):
     def matrix_on(self, source: int, target: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """`matrix` in that dtype on that device, read-only; recent ones stay there, since copying to a GPU waits."""
         (matrix,) = self._matrix_on(source, target, dtype, device)
-        return cast(torch.Tensor, matrix)
+        return matrix
 
-    # Tracers call it and keep the outcome as a constant: a method, since PyTorch 2.11 cannot pass a kernel to a
-    # function marked so; in a tuple, since all tensors from a function marked so would go by one name (2.14).
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _matrix_on(self, source: int, target: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor]:
         key = (self, source, target, dtype, device)
         if key in _matrices_on_devices:
-            return (_matrices_on_devices[key],)
+            matrix = _matrices_on_devices[key]
+            if matrix.is_cuda and torch.cuda.is_current_stream_capturing():
+                _read_by_graphs[key] = matrix
+            return (matrix,)
         with torch.inference_mode(False):
             matrix = self.matrix(source, target).to(dtype).to(device)  # not every device has float64
         # Large ones would pin memory for what a copy costs little of; tracers hand out stand-ins (a
@@ -88,8 +89,16 @@ class Kernel(ABC):
             _matrices_on_devices[key] = matrix
         return (matrix,)
 
+    # Tracers call it and keep the outcome as a constant: a method, since PyTorch 2.11 cannot pass a kernel to a
+    # function marked so; in a tuple, since all tensors from a function marked so would go by one name (2.14).
+    # This is all that torch.compiler.assume_constant_result does, but for importing the compiler: 1.7 seconds.
+    _matrix_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
-_matrices_on_devices: dict[tuple[Kernel, int, int, torch.dtype, torch.device], torch.Tensor] = {}
+
+_Key: TypeAlias = tuple[Kernel, int, int, torch.dtype, torch.device]
+_matrices_on_devices: dict[_Key, torch.Tensor] = {}
+# A CUDA graph knows the address of what it reads, which must not be given to another tensor: these are kept for good.
+_read_by_graphs: dict[_Key, torch.Tensor] = {}
 
 
 # Built by numpy, so that nothing of torch's surroundings (default device, inference mode, fake
@@ -197,12 +206,15 @@ class _WindowKernel(Kernel):
         folded = np.where(folded < source, folded, 2 * source - 1 - folded)
         matrix = np.zeros((target, source))
         np.add.at(matrix, (np.broadcast_to(row, folded.shape), folded), weight)
+        if not matrix.sum(axis=1).all():
+            raise ArrnError(f"{self} is too narrow to reach from {source} samples to {target}: give it more width")
         normalised: Matrix = matrix / matrix.sum(axis=1, keepdims=True)
         return normalised
 
 
 def _positive(owner: str, name: str, value: float, least: float = 0.0) -> None:
-    if not (np.isfinite(value) and value > 0 and value >= least):
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and np.isfinite(value) and value > 0 and value >= least):
         bound = f"at least {least}" if least else "above 0"
         raise ArrnError(f"{owner}: {name} must be {bound}, got {value!r}")
 
@@ -271,7 +283,7 @@ KernelLike: TypeAlias = str | Kernel | Mapping[str, Any]
 def kernel(name: KernelLike, **parameters: Any) -> Kernel:
     """The kernel of that name: ``"perfect"``, ``"fair"`` or ``"poor"``.
 
-    A kernel passes unchanged, and its `kernel_options` give it back.
+    A kernel passes unchanged, and its `kernel_options` give it back, with `parameters` in place of some of them.
 
     >>> kernel("perfect")
     WhittakerShannon(boundary='symmetric')
@@ -279,9 +291,13 @@ def kernel(name: KernelLike, **parameters: Any) -> Kernel:
     TruncatedGaussian(sigma=0.7, radius=1.0)
     """
     if isinstance(name, Kernel):
+        if parameters:
+            raise ArrnError(f"{name} is a kernel already and takes no further {', '.join(parameters)}")
         return name
     if isinstance(name, Mapping):
-        return kernel(**name)
+        if "name" not in name:
+            raise ArrnError(f"a kernel's options need its name, such as {{'name': 'perfect'}}; got {dict(name)!r}")
+        return kernel(**{**name, **parameters})
     if name not in _KERNELS:
         raise unknown_name("kernel", name, _KERNELS)
     try:

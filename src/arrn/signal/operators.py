@@ -82,18 +82,19 @@ def apply_composed(
         minuend: a signal on the target grid, from which the answer is subtracted in the same pass.
     """
     batch, channels = x.shape[:2]
+    samples = matrix.shape  # after and before
     innermost = is_channels_last(x)
     if innermost and channels >= FEW_CHANNELS:
-        operator, flat = matrix.expand(batch, -1, -1), channels_last(x).view(batch, -1, channels)
+        operator, flat = matrix.expand(batch, -1, -1), channels_last(x).view(batch, samples[1], channels)
         if minuend is None:
             y = torch.bmm(operator, flat)
         else:
-            y = torch.baddbmm(channels_last(minuend).view(batch, -1, channels), operator, flat, alpha=-1)
+            y = torch.baddbmm(channels_last(minuend).view(batch, samples[0], channels), operator, flat, alpha=-1)
         return channels_first(y.view(batch, *target, channels))
-    rows = x.reshape(batch * channels, -1)
+    rows = x.reshape(batch * channels, samples[1])
     if minuend is None:
         y = F.linear(rows, matrix)
     else:
-        y = torch.addmm(minuend.reshape(batch * channels, -1), rows, matrix.t(), alpha=-1)
+        y = torch.addmm(minuend.reshape(batch * channels, samples[0]), rows, matrix.t(), alpha=-1)
     y = y.view(batch, channels, *target)
     return channels_first(channels_last(y)) if innermost else y

@@ -39,7 +39,7 @@ def resample(x: torch.Tensor, size: Size, kernel: KernelLike = "perfect") -> tor
         kernel: a kernel or its name, ``"perfect"``, ``"fair"`` or ``"poor"``.
 
     Returns:
-        Shape (batch, channels, *size), dtype, device and memory format of `x`.
+        Shape (batch, channels, *size), dtype, device and memory format of `x`; `x` itself where nothing changes.
 
     >>> x = torch.rand(1, 3, 48, 31)
     >>> resample(x, (24, 20)).shape
