@@ -10,7 +10,7 @@ from torch import nn
 
 import arrn
 from arrn.models import DESIGNS, summarise
-from arrn.nn import adaptation_discrepancy, awaken_norms, check_zero_constant, count_parameters
+from arrn.nn import ARRN, adaptation_discrepancy, awaken_norms, check_zero_constant, count_parameters, multiply_adds
 from arrn.signal import resample
 
 # Millions of parameters at the base and in all; the inputs; dropout; evaluation between two sizes.
@@ -114,3 +114,12 @@ def test_blocks_that_drop_channels_do_so_in_training_alone(block: str, tmp_path:
         low = resample(x, 16)
         torch.testing.assert_close(model(low), model(low, adapt=False), rtol=1e-3, atol=1e-3)
     assert [m.p for m in again.modules() if isinstance(m, nn.Dropout2d)] == [0.3] * 4
+
+
+@pytest.mark.parametrize("name", ["arrn_small", "arrn_cifar10", "arrn_mobilenet_v3_small"])
+def test_a_summary_counts_what_runs_at_each_grid(name: str) -> None:
+    with torch.device("meta"):
+        model = arrn.create_model(name).eval()
+        assert isinstance(model, ARRN)
+        expected = [multiply_adds(model.at_resolution(grid), (1, 3, *grid)) for grid in model.grids]
+    assert list(summarise(name).multiply_adds) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -54,23 +55,37 @@ def summarise(name: str) -> ModelSummary:
     2154698
     """
     with torch.device("meta"):
-        model = create_model(name)
+        model = create_model(name).eval()
         if isinstance(model, ARRN):
-            adapted = [model.at_resolution(grid) for grid in model.grids]
-            costs = [multiply_adds(m, (1, model.in_channels, *m.size)) for m in adapted]
             return ModelSummary(
                 name,
                 "adaptive",
                 model.grids,
                 count_parameters(model),
-                count_parameters(adapted[-1]),
-                tuple(costs),
+                count_parameters(model.at_resolution(model.grids[-1])),
+                _costs(model),
                 model.projection_parameters,
             )
         assert isinstance(model, ResampledNetwork | FourierClassifier)
         costs = [multiply_adds(model, (1, model.in_channels, *grid)) for grid in model.grids]
     count = count_parameters(model)
     return ModelSummary(name, _kind(model), model.grids, count, count, tuple(costs))
+
+
+def _costs(model: ARRN) -> tuple[int, ...]:
+    """Multiply-adds at each grid, highest first: what enters there, and all below it, of which each is counted once."""
+    last = model.grids[-1]
+    costs = [multiply_adds(model.at_resolution(last), (1, model.in_channels, *last))]
+    below = costs[0] - _entering(model, model.levels[-1].out_features, last)
+    for level in reversed(model.levels):
+        below += multiply_adds(level, (1, level.in_features, *level.size))
+        costs.append(below + _entering(model, level.in_features, level.size))
+    return tuple(reversed(costs))
+
+
+def _entering(model: ARRN, features: int, grid: Grid) -> int:
+    """Those of the one projection from the input's channels to a grid's features."""
+    return model.in_channels * features * math.prod(grid)
 
 
 def _kind(model: nn.Module) -> str:
