@@ -13,15 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arrn
-from arrn.errors import ArrnError
 from arrn.nn import ARRN, Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase, awaken_norms
 from arrn.saving import FORMAT_VERSION, Metadata, write_atomically
 from arrn.signal import TruncatedGaussian
-
-
-def small(**options: object) -> ARRN:
-    defaults = {"sizes": (8, 5), "features": (4, 6), "depth": 1, "expansion": 2, "num_classes": 3}
-    return arrn.create_model("arrn", **defaults | options)
+from saved_networks import edit, small
 
 
 @pytest.fixture
@@ -54,14 +49,6 @@ def test_round_trip(options: dict, tmp_path: Path) -> None:
     assert arrn.load(tmp_path / "again").metadata == metadata
 
 
-def test_channels_last_and_dtype_survive(tmp_path: Path) -> None:
-    model = small().to(torch.bfloat16).to(memory_format=torch.channels_last)
-    arrn.save(model, tmp_path)
-    loaded = arrn.load(tmp_path)
-    assert loaded.stem.weight.dtype == torch.bfloat16
-    assert torch.equal(loaded.base.block.expand.weight, model.base.block.expand.weight)
-
-
 def test_what_the_network_became_is_saved(tmp_path: Path) -> None:
     model = small()
     model.reset_classifier(7)
@@ -87,9 +74,8 @@ def test_networks_built_by_hand_are_refused(tmp_path: Path) -> None:
         arrn.save(model, tmp_path)
 
 
-def edit(saved: Path, **changes: object) -> None:
-    path = saved / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+def edit_model(saved: Path, **changes: object) -> None:
+    edit(saved, model=json.loads((saved / "config.json").read_text())["model"] | changes)
 
 
 def truncate(path: Path) -> None:
@@ -141,9 +127,20 @@ BREAKAGES = {
     "unknown option": (lambda d: edit(d, model={"name": "arrn", "options": {"size": 3}}), "did you mean 'sizes'?"),
     "no options": (lambda d: edit(d, model={"name": "arrn"}), "does not describe a model"),
     "no model": (lambda d: edit(d, model=None), "does not describe a model"),
-    "unknown dtype": (lambda d: edit(d, dtype="float33"), "does not describe a model"),
+    "unknown dtype": (lambda d: edit(d, dtype="float33"), "such as 'float32', got 'float33'"),
+    "no dtype": (lambda d: edit(d, dtype="nn"), "such as 'float32', got 'nn'"),
+    "dtype of whole numbers": (lambda d: edit(d, dtype="int8"), "such as 'float32', got 'int8'"),
+    "odd dtypes": (lambda d: edit(d, buffer_dtypes=[3]), "does not describe a model"),
+    "unknown dtype of a buffer": (lambda d: edit(d, buffer_dtypes={"stem": 3}), "such as 'float32', got 3"),
+    "odd changes": (lambda d: edit_model(d, changed=3), "does not describe a model"),
+    "unknown change": (lambda d: edit_model(d, changed={"polcy": "cheap"}), "did you mean 'policy'?"),
+    "change to nonsense": (lambda d: edit_model(d, changed={"num_classes": "many"}), "does not describe a model"),
     "odd normalisation": (lambda d: edit(d, inputs={"mean": "high"}), "mean must be a list of numbers, got 'high'"),
     "odd class names": (lambda d: edit(d, inputs={"class_names": [1]}), "class_names must be a list of names"),
+    "too few class names": (
+        lambda d: edit(d, inputs={"class_names": ["cat", "dog"]}),
+        "2 class names for a network of 3 classes: name each class, or let class_names be null",
+    ),
 }
 
 
@@ -168,10 +165,12 @@ def test_no_damaged_config_reaches_the_user_as_a_traceback(data: st.DataObject, 
     directory = tmp_path_factory.mktemp("fuzz")
     arrn.save(small(), directory)
     document = json.loads((directory / "config.json").read_text())
-    key = data.draw(st.sampled_from(["model", "dtype", "inputs", "format_version", "options", "option"]))
+    key = data.draw(
+        st.sampled_from(["model", "dtype", "buffer_dtypes", "inputs", "format_version", "changed", "options", "option"])
+    )
     value = data.draw(json_values)
-    if key == "options":
-        document["model"]["options"] = value
+    if key in ("options", "changed"):
+        document["model"][key] = value
     elif key == "option":
         document["model"]["options"][data.draw(st.sampled_from(sorted(document["model"]["options"])))] = value
     else:
@@ -202,36 +201,3 @@ def test_failed_writes_leave_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     with pytest.raises(arrn.ArrnError, match=r"cannot write .*: No space left on device"):
         arrn.save(small(), tmp_path / "model")
-
-
-def test_a_pretrained_network_has_the_saved_weights_and_options(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    saved = arrn.create_model("arrn", sizes=(8, 4), features=(4, 8), depth=1, num_classes=3).half()
-    arrn.save(saved, tmp_path, Metadata((0.5,) * 3, (0.25,) * 3))
-    model = arrn.create_model("arrn", pretrained=tmp_path, dropout=0.5)
-    assert model.sizes == (8, 4)
-    assert model.dropout.p == 0.5
-    assert model.metadata.mean == (0.5,) * 3
-    for name, tensor in model.state_dict().items():
-        assert tensor.dtype != torch.float16
-        torch.testing.assert_close(tensor, saved.state_dict()[name].to(tensor.dtype))
-
-
-def test_with_other_classes_only_the_classifier_is_new(tmp_path: Path) -> None:
-    saved = arrn.create_model("arrn", sizes=(8, 4), features=(4, 8), depth=1, num_classes=3)
-    arrn.save(saved, tmp_path)
-    model = arrn.create_model("arrn", pretrained=tmp_path, num_classes=5)
-    changed = [name for name, t in model.state_dict().items() if t.shape != saved.state_dict()[name].shape]
-    assert changed == ["head.classifier.weight", "head.classifier.bias"]
-    same = [name for name in model.state_dict() if name not in changed]
-    assert all(torch.equal(model.state_dict()[name], saved.state_dict()[name]) for name in same)
-    assert model.config["options"]["num_classes"] == 5
-    assert arrn.create_model("arrn", pretrained=tmp_path, num_classes=0)(torch.zeros(1, 3, 8, 8)).shape == (1, 8)
-
-
-def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
-    arrn.save(arrn.create_model("arrn", sizes=(8, 4), features=(4, 8), depth=1), tmp_path)
-    with pytest.raises(ArrnError, match="holds the weights of 'arrn', not of 'arrn_small'"):
-        arrn.create_model("arrn_small", pretrained=tmp_path)
-    with pytest.raises(ArrnError, match="has shape"):
-        arrn.create_model("arrn", pretrained=tmp_path, features=(4, 6))

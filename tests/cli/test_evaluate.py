@@ -1,5 +1,6 @@
 """`arrn evaluate`: table, picture and numbers."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -48,6 +49,39 @@ def test_another_data_set_does_not_overwrite_what_was_found_before(arrn_command:
     assert set(found) == {"evaluation", "evaluation-other", "evaluation-other-train"}
     assert [Path(found[name]["dataset"]).name for name in sorted(found)] == ["own", "other", "other"]
     assert {path.stem for path in run.glob("evaluation*.png")} == set(found)
+
+
+def test_what_cannot_be_written_is_told_before_the_work(
+    arrn_command: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: object) -> None:
+        raise AssertionError("it was begun")
+
+    monkeypatch.setattr("arrn.experiments.judge", work)
+    (tmp_path / "file").write_text("")
+    for option, target in (("--json", tmp_path / "file" / "e.json"), ("--plot", tmp_path / "file" / "e.png")):
+        refused = arrn_command("evaluate", finished, option, target, "--device", "cpu", code=2)
+        assert refused.err == f"arrn: cannot write {target}: Not a directory\n"
+    assert "it is a folder" in arrn_command("evaluate", finished, "--json", tmp_path, code=2).err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_was_found_is_shown_also_if_it_cannot_be_written(
+    arrn_command: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("arrn.evaluation.report.write_atomically", full)
+    files = ["--json", tmp_path / "e.json", "--plot", tmp_path / "e.png"]
+    failed = arrn_command("evaluate", finished, *files, "--resolutions", "8", "--device", "cpu", code=2)
+    assert "accuracy in %, with 95% intervals" in failed.out
+    assert failed.err == f"arrn: cannot write {tmp_path / 'e.json'}: No space left on device\n"
+
+
+def test_the_resampler_is_looked_at_before_the_data(arrn_command: Command, finished: Path) -> None:
+    wrong = ["--dataset", "./nowhere", "--resampler", "nonsense", "--resolutions", "8", "--device", "cpu"]
+    assert "unknown resampler 'nonsense'" in arrn_command("evaluate", finished, *wrong, code=2).err
 
 
 @pytest.mark.parametrize("resampler", ["area", "bicubic", "fair"])

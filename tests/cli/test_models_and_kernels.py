@@ -27,6 +27,17 @@ def test_kernels_refuse_what_is_no_smoothing_down(arrn_command: Command) -> None
     arrn_command("kernels", "--plot", "k.jpg", code=2)
 
 
+def test_where_the_picture_cannot_be_is_one_line(arrn_command: Command, tmp_path: Path) -> None:
+    small = ["--size", "8", "--next-size", "4", "--plot"]
+    (tmp_path / "file").write_text("")
+    failed = arrn_command("kernels", *small, tmp_path / "file" / "k.png", code=2)
+    assert failed.err == f"arrn: {tmp_path / 'file'}: File exists\n"
+    (tmp_path / "k.png").mkdir()
+    assert f"{tmp_path / 'k.png'}: Is a directory" in arrn_command("kernels", *small, tmp_path / "k.png", code=2).err
+    odd = tmp_path / "odd[red]" / "k.png"
+    assert f"picture: {odd}\n" in arrn_command("kernels", *small, odd).out
+
+
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import arrn.data
+import arrn.evaluation.prediction
 from commands import Command
 from pictures import picture
 
@@ -49,6 +51,25 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(
     assert "not read: gone.png: no such file" in told.out
     assert told.err == "arrn: 2 of 4 files could not be read\n"
     assert "none.png: not an image" in arrn_command("predict", finished, "none.png", "--device", "cpu", code=2).err
+    told = arrn_command("predict", finished, "none.png", "gone.png", "--device", "cpu", code=2)
+    assert [line.split(":")[1] for line in told.out.splitlines()] == [" none.png", " gone.png"]
+    assert told.err == "arrn: 2 of 2 files could not be read\n"
+
+
+def test_many_files_are_read_a_few_at_a_time(
+    arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    order: list[str] = []
+    model_input, read = "arrn.evaluation.prediction._predict_group", arrn.data.read_input
+    group = arrn.evaluation.prediction._predict_group
+    monkeypatch.setattr("arrn.evaluation.prediction._TOGETHER", 2)
+    monkeypatch.setattr("arrn.data.read_input", lambda path, *rest: (order.append("read"), read(path, *rest))[1])
+    monkeypatch.setattr(model_input, lambda *given: (order.append("answer"), group(*given))[1])
+    out = arrn_command("predict", finished, *(path.name for path in files), "--device", "cpu").out
+    assert [row[0] for row in rows(out)] == [path.name for path in files]
+    warm = ["read", "answer"]
+    assert order == [*warm, "read", "answer", "read", "read", "answer", "read", "answer"]
 
 
 def test_the_policy_can_be_chosen(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from arrn.experiments import read_results
 from commands import Command, program
@@ -38,6 +39,18 @@ def test_what_is_not_given_is_the_data_sets_own_design(arrn_command: Command, tm
     assert "2 designs on sample, judged by 500 images of its training set" in table
     assert table.count("32-16-8_f16-32-64_e2-3-4_d1-1-2_p0.") == 2
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_a_long_design_leaves_room_for_the_rest(
+    arrn_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    ladder = ["--sizes", "32,30,28,26,24,22,20,18,16,14,12,10,8", "--features", ",".join(["256"] * 13)]
+    monkeypatch.setattr("arrn.cli.sweep.print_wide", Console(width=width).print)
+    table = arrn_command("sweep", "sample", *ladder, "--out", tmp_path, "--list").out
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+    assert [rows[0][1], *rows[0][3:]] == ["arrn", "100", "to do"]
+    assert "".join(row[0] for row in rows).endswith("_inverted-seed0")
 
 
 @pytest.mark.parametrize(

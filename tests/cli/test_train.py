@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,17 +125,52 @@ def interrupted_after(steps: int, number: signal.Signals) -> Iterator[None]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_before_training_it_says_so_in_a_line(
-    arrn_command: Command, easy: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    arrn_command: Command,
+    easy: Path,
+    tmp_path: Path,
+    finished: Path,
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupted(*arguments: object) -> None:
         signal.raise_signal(number)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("arrn.experiments.run.open_run_data", interrupted)
-    assert arrn_command("train", easy, *QUICK, "--out", tmp_path, code=1).err == "arrn: interrupted\n"
+    with monkeypatch.context() as patched:
+        patched.setattr("arrn.experiments.run.open_run_data", interrupted)
+        assert arrn_command("train", easy, *QUICK, "--out", tmp_path, code=1).err == "arrn: interrupted\n"
     assert signal.getsignal(signal.SIGTERM) is before
-    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["run.json"]
+    done = arrn_command("train", easy, "--out", tmp_path, "--resume", "--device", "cpu")  # with no other flags
+    assert f"there is no checkpoint in {tmp_path} yet: starting afresh" in done.out
+    assert weights(tmp_path) == weights(finished)
+
+
+def test_where_there_is_no_run_none_is_resumed(arrn_command: Command, easy: Path, tmp_path: Path) -> None:
+    for out in (tmp_path / "mistyped", tmp_path):
+        failed = arrn_command("train", easy, *QUICK, "--out", out, "--resume", code=2)
+        assert failed.err == f"arrn: there is no run in {out} to resume: without --resume, one is started there\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("test_split", "flags", "suggested"),
+    [
+        (True, ["--holdout", "3"], "  (next: arrn evaluate {out})"),
+        (False, ["--holdout", "3"], "  (next: arrn evaluate {out} --split validation)"),
+        (False, [], ""),
+    ],
+)
+def test_what_comes_next_is_what_can_come_next(
+    arrn_command: Command, tmp_path: Path, test_split: bool, flags: list[str], suggested: str
+) -> None:
+    data, out = write_mixed_folder(tmp_path / "data", [(8, 8)], per_class=3), tmp_path / "run"
+    if not test_split:
+        shutil.rmtree(data / "test")
+    done = arrn_command("train", data, *QUICK, *flags, "--out", out)
+    assert done.out.splitlines()[-1] == f"trained network: {out}{suggested.format(out=out)}"
+    if suggested:
+        arrn_command(*suggested.format(out=out).strip(" ()").split()[2:], "--resolutions", "8", "--device", "cpu")
 
 
 @pytest.mark.parametrize(("times", "said"), [(1, "the others are lost"), (2, "interrupted")])
@@ -240,18 +276,14 @@ def test_tensorboard_is_asked_for_before_anything_is_written(
 
 
 def test_a_grey_image_cannot_be_normalised(arrn_command: Command, tmp_path: Path) -> None:
-    (tmp_path / "data" / "grey").mkdir(parents=True)
-    Image.new("L", (8, 8), 128).save(tmp_path / "data" / "grey" / "0.png")
+    for name in ("grey", "gray"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.new("L", (8, 8), 128).save(tmp_path / "data" / name / "0.png")
     failed = arrn_command("train", tmp_path / "data", *QUICK, "--out", tmp_path / "run", code=2)
     assert "the training samples are constant" in failed.err
 
 
-def test_a_single_image_trains(arrn_command: Command, tmp_path: Path) -> None:
+def test_an_image_of_each_class_is_enough(arrn_command: Command, tmp_path: Path) -> None:
     write_mixed_folder(tmp_path / "data", [(5, 9)], per_class=1)
-    for colour in ("red", "green"):
-        (tmp_path / "data" / "train" / colour / "000.png").unlink()
-        (tmp_path / "data" / "train" / colour).rmdir()
-        (tmp_path / "data" / "test" / colour / "000.png").unlink()
-        (tmp_path / "data" / "test" / colour).rmdir()
     arrn_command("train", tmp_path / "data", *QUICK, "--out", tmp_path / "run")
     arrn_command("evaluate", tmp_path / "run", "--device", "cpu")

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from arrn.data import list_datasets, open_dataset
+from arrn.data.layouts import DOWNLOADS
 from arrn.errors import ArrnError
 from pictures import encoded, picture, write_folder, write_parquet
+from sounds import write_tones
 
 
 def test_every_name_is_listed() -> None:
@@ -27,13 +29,43 @@ def test_a_name_with_a_root_is_a_label(tmp_path: Path) -> None:
     assert (known.name, known.train.name, known.mean) == ("cifar10", "cifar10", (0.4914, 0.4822, 0.4465))
 
 
+@pytest.mark.parametrize("name", ["sample", "cifar10", "cifar100", "stl10", "tinyimagenet", "imagenette"])
+def test_a_path_that_ends_in_a_known_name_is_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def download(*_: object) -> None:
+        raise AssertionError("nobody asked for a download")
+
+    monkeypatch.setattr("arrn.data.catalog.DOWNLOADS", dict.fromkeys(DOWNLOADS, download))
+    with pytest.raises(ArrnError, match=f"{name} is missing"):
+        open_dataset(str(tmp_path / name))
+    (tmp_path / name).mkdir()
+    with pytest.raises(ArrnError, match=f"{name} holds no data set of a known layout"):
+        open_dataset(str(tmp_path / name))
+    write_folder(tmp_path / name, {"cat": [(4, 4)], "dog": [(4, 4)]})
+    dataset = open_dataset(str(tmp_path / name))
+    assert (dataset.name, dataset.mean, dataset.std) == (name, None, None)
+
+
+def test_published_statistics_are_not_for_other_channels(tmp_path: Path) -> None:
+    assert open_dataset("cifar10", write_tones(tmp_path, per_class=1)).mean is None
+
+
+def test_one_class_is_nothing_to_tell_apart(tmp_path: Path) -> None:
+    write_folder(tmp_path / "folder", {"cat": [(4, 4)] * 3})
+    write_parquet(tmp_path / "parquet" / "train.parquet", [encoded(picture(4, 4))] * 2, [0, 0], ["cat"])
+    for root in ("folder", "parquet"):
+        with pytest.raises(ArrnError, match=f"{root} has only the class 'cat': a network needs at least 2"):
+            open_dataset(str(tmp_path / root))
+
+
 def test_a_folder_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_folder(tmp_path / "pets", {"cat": [(4, 4)]})
+    write_folder(tmp_path / "pets", {"cat": [(4, 4)], "dog": [(4, 4)]})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for path in ("pets", "./pets", "pets/", str(tmp_path / "pets"), "~/pets"):
         dataset = open_dataset(path)
-        assert (dataset.name, dataset.train.name, len(dataset.train)) == ("pets", "pets", 1)
+        assert (dataset.name, dataset.train.name, len(dataset.train)) == ("pets", "pets", 2)
     monkeypatch.chdir(tmp_path / "pets")
     assert open_dataset("./").name == "pets"
 
@@ -88,7 +120,7 @@ def test_a_missing_package_is_one_line(
 
 
 def test_folders_need_pillow_alone(tmp_path: Path) -> None:
-    write_folder(tmp_path, {"a": [(4, 5)]})
+    write_folder(tmp_path, {"a": [(4, 5)], "b": [(4, 5)]})
     code = BLOCKED.format(blocked=["pyarrow", "torchvision"], name="mine", root=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "torch.Size([3, 4, 5])\n"

@@ -69,6 +69,17 @@ def test_the_folder_itself_will_do(root: Path) -> None:
         open_dataset("mine", root)
 
 
+@pytest.mark.usefixtures("no_network")
+def test_a_broken_copy_under_a_path_is_named_not_repaired(root: Path, tmp_path: Path) -> None:
+    place = tmp_path / "own" / "cifar10"
+    place.mkdir(parents=True)
+    (root / "cifar-10-batches-py").rename(place / "cifar-10-batches-py")
+    assert open_dataset(str(place)).mean is None
+    (place / "cifar-10-batches-py" / "test_batch").unlink()
+    with pytest.raises(ArrnError, match="cifar-10-batches-py is incomplete or corrupt"):
+        open_dataset(str(place))
+
+
 def test_what_is_read_is_the_readers_own(root: Path) -> None:
     source = CifarBatches("cifar10", root, "train")
     source.read(0).zero_()

@@ -48,6 +48,28 @@ def test_splits_without_classes_are_not_taken_for_classes(tmp_path: Path) -> Non
         open_dataset(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("train", "test"), [("Train", "Test"), ("TRAIN", "VAL"), ("training", "testing"), ("Training", "Validation")]
+)
+def test_splits_go_by_several_names_in_capitals_or_not(tmp_path: Path, train: str, test: str) -> None:
+    write_folder(tmp_path / train, {"cat": [(4, 4)] * 2, "dog": [(4, 4)]})
+    write_folder(tmp_path / test, {"cat": [(4, 4)], "dog": [(4, 4)]})
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.test is not None
+    assert (dataset.class_names, len(dataset.train), len(dataset.test)) == (("cat", "dog"), 3, 2)
+    assert (dataset.test.split, dataset.validation) == ("test", None)
+
+
+def test_a_validation_split_beside_a_test_split_is_kept_apart(tmp_path: Path) -> None:
+    for count, split in enumerate(("train", "val", "Test"), 1):
+        write_folder(tmp_path / split, {"cat": [(4, 4)] * count, "dog": [(4, 4)]})
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.test is not None
+    assert dataset.validation is not None
+    assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (2, 3, 4)
+    assert dataset.validation.class_names == dataset.class_names
+
+
 def test_images_are_found_at_any_depth_under_any_name(tmp_path: Path) -> None:
     write_folder(tmp_path, {"猫/deep/er": [(4, 4)], "猫": [(4, 4)], "été 2024": [(4, 4)], "a.b [x]*": [(4, 4)]})
     (tmp_path / "猫" / "Ünï.JPEG").write_bytes(encoded(picture(5, 5), "JPEG"))

@@ -183,7 +183,18 @@ def test_a_test_split_without_labels_gives_way_to_validation(tmp_path: Path) -> 
     write_parquet(tmp_path / "validation.parquet", IMAGES[:3], LABELS[:3])
     dataset = open_dataset(str(tmp_path))
     assert dataset.test is not None
-    assert len(dataset.test) == 3
+    assert (len(dataset.test), dataset.test.split, dataset.validation) == (3, "test", None)
+
+
+def test_a_validation_split_beside_a_test_split_is_kept_apart(tmp_path: Path) -> None:
+    for count, split in enumerate(("train", "validation", "test"), 2):
+        write_parquet(tmp_path / f"{split}.parquet", IMAGES[:count], LABELS[:count])
+    dataset = open_dataset(str(tmp_path))
+    assert dataset.test is not None
+    assert dataset.validation is not None
+    assert (len(dataset.train), len(dataset.validation), len(dataset.test)) == (2, 3, 4)
+    write_parquet(tmp_path / "validation.parquet", IMAGES, [-1] * 8)
+    assert open_dataset(str(tmp_path)).validation is None
 
 
 def test_a_pickle_holds_no_images(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_class_folders_of_wav_files_are_a_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "samples"), [(1.0, 64), (0.5, 32), (2.0, 128)])
 def test_clips_are_cropped_to_their_middle_or_padded_with_silence(tmp_path: Path, seconds: float, samples: int) -> None:
     write_wav(tmp_path / "a" / "0.wav", LOW, 64)
+    write_wav(tmp_path / "b" / "0.wav", HIGH, 64)
     heard = open_dataset("mine", tmp_path, Window(seconds)).train.read(0)[0]
     whole = decode_wav(tmp_path / "a" / "0.wav", "x")[0][0]
     assert heard.shape == (samples,)
@@ -62,18 +63,20 @@ def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
 
 def test_stereo_is_mixed_down_and_said(tmp_path: Path) -> None:
     write_wav(tmp_path / "a" / "0.wav", np.stack([LOW, HIGH], axis=1), 64)
+    write_wav(tmp_path / "b" / "0.wav", HIGH, 64)
     found = examine(open_dataset("mine", tmp_path).train)
-    assert found.remarks == ["1 of 1 clips are mixed down from 2 channels to one"]
+    assert found.remarks == ["1 of 2 clips are mixed down from 2 channels to one"]
 
 
 def test_a_clip_of_no_length_is_an_error_or_skipped(tmp_path: Path) -> None:
     write_wav(tmp_path / "a" / "0.wav", LOW[:0], 64)  # the first: it has a rate all the same
     write_wav(tmp_path / "a" / "1.wav", LOW, 64)
+    write_wav(tmp_path / "b" / "2.wav", LOW, 64)
     source = open_dataset("mine", tmp_path).train
     with pytest.raises(BadSample, match=r"0\.wav: it has no samples"):
         examine(source)
     found = examine(source, skip_bad=True)
-    assert (len(found.bad), len(found.sizes)) == (1, 1)
+    assert (len(found.bad), len(found.sizes)) == (1, 2)
 
 
 @pytest.mark.parametrize("rate", [None, 64])
@@ -93,7 +96,7 @@ def test_parquet_files_hold_sound(tmp_path: Path, rate: int | None, column: str)
 
 
 def test_the_first_good_clip_gives_the_rate(tmp_path: Path) -> None:
-    clips, labels = [wav_bytes(LOW, 64), b"", wav_bytes(LOW, 32)], [-1, 0, 0]
+    clips, labels = [wav_bytes(LOW, 64), b"", *[wav_bytes(LOW, 32)] * 2], [-1, 0, 0, 1]
     source = open_dataset("mine", write_audio_parquet(tmp_path / "train.parquet", clips, labels).parent).train
     assert source.read(2).shape == (1, 32)
     with pytest.raises(BadSample, match="row 0: has no label"):
@@ -102,7 +105,7 @@ def test_the_first_good_clip_gives_the_rate(tmp_path: Path) -> None:
 
 
 def test_the_test_split_is_heard_at_the_rate_of_the_training_split(tmp_path: Path) -> None:
-    write_audio_parquet(tmp_path / "train.parquet", [wav_bytes(LOW, 64)], [0])
+    write_audio_parquet(tmp_path / "train.parquet", [wav_bytes(LOW, 64), wav_bytes(HIGH, 64)], [0, 1])
     write_audio_parquet(tmp_path / "test.parquet", [wav_bytes(tone(128, 2), 128)], [0])
     test = open_dataset("mine", tmp_path).test
     assert test is not None

@@ -136,6 +136,16 @@ def test_running_every_level_is_done_once_whatever_the_policy() -> None:
     assert torch.equal(one.predictions, two.predictions)
 
 
+def test_samples_are_lowered_once_for_all_that_is_done_at_a_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, ...]] = []
+    monkeypatch.setattr(
+        "arrn.evaluation.accuracy.lower", lambda x, size, resampler: (made.append(size), lower(x, size, resampler))[1]
+    )
+    model = awake(MODELS["arrn"]())
+    evaluate(model, MemoryBatches(make_buckets([(16, 16)]), 100, 0), settings_for(model, [None, 8, 4]), NORMALISATION)
+    assert made == [(8, 8), (4, 4)]
+
+
 def test_the_resampler_decides_how_lower_resolutions_are_made() -> None:
     model, seen = awake(MODELS["arrn"]()), []
     batches, found = MemoryBatches(make_buckets([(16, 16)]), 100, 0), {}

@@ -1,5 +1,8 @@
 """Answers for a handful of images of any sizes: grouped by level, in the order they came."""
 
+import weakref
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -41,6 +44,28 @@ def test_images_of_one_level_run_together(model: ARRN, images: list[torch.Tensor
     model.base.register_forward_hook(lambda module, inputs, output: runs.append(len(inputs[0])))
     predict(model, images, NORMALISATION)
     assert sorted(runs) == [1, 3, 3]
+
+
+def test_images_are_let_go_before_all_are_read(model: ARRN, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+    most = 0
+
+    def read() -> Iterator[torch.Tensor]:
+        nonlocal most
+        for number in range(20):
+            image = torch.full((3, 8 + number % 2, 8), number, dtype=torch.uint8)
+            alive.add(image)
+            most = max(most, len(alive))
+            yield image
+
+    together = predict(model, read(), NORMALISATION)
+    assert most == 20
+    monkeypatch.setattr("arrn.evaluation.accuracy._AFFORDABLE", 3 * 3 * 9 * 8)
+    most = 0
+    few = predict(model, read(), NORMALISATION)
+    assert most <= 4  # three, and the one that the loop holds
+    assert [each.label for each in few] == [each.label for each in together]
+    assert [each.grid for each in few] == [(8, 8), (16, 16)] * 10
 
 
 def test_other_networks_answer_at_their_own_size(images: list[torch.Tensor]) -> None:

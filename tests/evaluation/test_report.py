@@ -81,6 +81,9 @@ def test_resolutions_go_down_to_an_eighth_and_include_the_networks_own() -> None
     assert {30, 10, 5} <= set(default_resolutions(model, 32))
     assert max(default_resolutions(model, 16)) == 16
     assert default_resolutions(None, 1) == (1,)
+    assert default_resolutions(model, 1200) == default_resolutions(model, 30)  # above its ladder is nothing to tell
+    for other in ("resnet18_small_stem", "fourier_operator"):
+        assert max(default_resolutions(arrn.create_model(other, size=8), 64)) == 8
 
 
 def test_settings_can_be_narrowed() -> None:

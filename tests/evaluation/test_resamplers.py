@@ -6,7 +6,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
 from arrn.errors import ArrnError
-from arrn.evaluation import RESAMPLERS, lower
+from arrn.evaluation import RESAMPLERS, check_resampler, lower
 from arrn.signal import KaiserSinc, resample
 from arrn.signal.kernels import kernel_options
 
@@ -48,5 +48,9 @@ def test_constants_stay_constant(name: str) -> None:
 def test_wrong_ones_are_refused() -> None:
     with pytest.raises(ArrnError, match="unknown resampler 'nearest'"):
         lower(IMAGES, (5, 7), "nearest")
+    with pytest.raises(ArrnError, match="unknown resampler 'nearest'"):
+        lower(IMAGES, (12, 18), "nearest")  # also where nothing is lowered
+    with pytest.raises(ArrnError, match="a kernel's options need its name"):
+        check_resampler({"sigma": 1.0}, 2)
     with pytest.raises(ArrnError, match="bicubic resampler is for images, got 1 axes of space; use 'area'"):
         lower(torch.zeros(1, 1, 8), (4,), "bicubic")

@@ -11,20 +11,24 @@ from runs import timeless_log, tiny_settings, weights, write_mixed_folder
 
 KILLS = 10
 
-# Torch is loaded once; each attempt is a fork of this process, in a process group of its own. A run that comes to
-# its end before it was killed often enough is followed by another.
+# Torch is loaded once, with what it loads for a first network (its compiler, which takes seconds); each attempt is a
+# fork of this process, in a process group of its own. A run that comes to its end before it was killed often enough is
+# followed by another.
 LAUNCHER = """
 import os, random, signal, sys, time
 import PIL.PngImagePlugin, arrn.cli.app, arrn.cli.progress, arrn.data, arrn.experiments, arrn.provenance
 from arrn.cli import main
+from arrn.models import create_model
 
+create_model("arrn", sizes=[8, 4], features=[4, 8])
 folder, wanted, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 
 def start(out):
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)
-        sys.argv = ["arrn", *command, "--out", f"{folder}/{out}", "--resume"]
+        begun = os.path.exists(f"{folder}/{out}/run.json")
+        sys.argv = ["arrn", *command, "--out", f"{folder}/{out}", *["--resume"] * begun]
         main()
     os.setpgid(pid, pid)  # whichever of the two comes first
     return pid

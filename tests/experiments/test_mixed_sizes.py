@@ -1,5 +1,9 @@
 """Images of differing sizes, 8 to 64 px, in one folder: trained and evaluated by level."""
 
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ from arrn.experiments import Machine, RunSettings, judge, load_network, run_trai
 from arrn.models.entry import entry_grid
 from arrn.nn import ARRN
 from arrn.training import Recipe, TrainingStep
-from runs import COLOURS, coloured, timeless_log, write_mixed_folder
+from runs import COLOURS, TINY, coloured, timeless_log, write_mixed_folder
 
 SIZES = [(8, 8), (11, 17), (16, 16), (24, 24), (32, 32), (40, 64), (64, 64), (9, 8), (64, 10)]
 LADDER = {"sizes": [64, 32, 16, 8], "features": [4, 4, 6, 8], "depth": 1, "expansion": 2}
@@ -119,3 +123,20 @@ def test_a_network_for_any_size_trains_on_them_too(tmp_path: Path) -> None:
         (4, None, None, 6),
     ]
     assert arrn.load(tmp_path / "run").sizes == (8,)
+
+
+def test_two_processes_train_on_them_too(tmp_path: Path) -> None:
+    """Batches on the lower grid have no gradients for the level above it, in either process."""
+    data = write_mixed_folder(tmp_path / "data", [(8, 8), (4, 4)], per_class=4)
+    tiny = [word for name, value in TINY.items() for word in ("--option", f"{name}={json.dumps(value)}")]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = ["-m", "arrn", "train", str(data), "--model", "arrn", *tiny, "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [*torchrun, *command, "--epochs", "2", "--batch-size", "6", "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [entry["epoch"] for entry in timeless_log(tmp_path / "run")] == [1, 2]

@@ -1,5 +1,6 @@
 """A run that was stopped, anywhere and anyhow, ends with the same bits as one that was not."""
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,6 +181,11 @@ def test_going_on_with_a_changed_training_set_is_refused(tmp_path: Path) -> None
     with after_steps(8, die), pytest.raises(Died):
         train_tiny(data, out, **RECIPES["adamw"])
     write_easy_set(data, train=21)
+    with pytest.raises(ArrnError, match=r"is not the one that the run .* it had 18 samples and now has 21"):
+        train_tiny(data, out, resume=True, **RECIPES["adamw"])
+    told = json.loads((out / "run.json").read_text())
+    del told["trained_on"]  # as in runs from before it was written down
+    (out / "run.json").write_text(json.dumps(told))
     with pytest.raises(
         ArrnError, match=r"the training set has changed since checkpoint-0001.* had \[18\].* has \[21\]"
     ):

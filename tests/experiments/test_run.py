@@ -4,6 +4,8 @@ import dataclasses
 import errno
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import arrn
 from arrn.data import Batches
 from arrn.errors import ArrnError, RunError
 from arrn.evaluation import Answers, Setting, evaluate
-from arrn.experiments import Machine, is_finished, read_settings, run_training
+from arrn.experiments import Machine, RunSettings, is_finished, read_settings, run_training
 from arrn.experiments.splits import open_run_data, open_split
 from arrn.training import Recipe, read_recipe
 from arrn.writing import TEMPORARY
@@ -85,6 +87,66 @@ def test_resume_without_a_checkpoint_starts_afresh_and_says_so(easy: Path, tmp_p
     out = tmp_path / "run"
     assert said_by(tiny_settings(easy), out, resume=True) == [f"there is no checkpoint in {out} yet: starting afresh"]
     assert weights(out) == weights(finished)
+
+
+class Killed(BaseException):
+    """As if the process had been killed."""
+
+
+@contextmanager
+def killed_in(name: str) -> Iterator[None]:
+    """A run within it comes no further than that function."""
+
+    def kill(*arguments: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(f"arrn.experiments.run.{name}", kill)
+        with pytest.raises(Killed):
+            yield
+
+
+def test_killed_while_samples_are_read_it_is_known_what_was_to_be_trained(
+    easy: Path, tmp_path: Path, finished: Path
+) -> None:
+    out = tmp_path / "run"
+    with killed_in("open_run_data"):
+        train_tiny(easy, out)
+    assert os.listdir(out) == ["run.json"]
+    assert read_settings(out) == tiny_settings(easy)
+    with pytest.raises(ArrnError, match="was started otherwise: epochs was 2 and is now 3"):
+        train_tiny(easy, out, resume=True, epochs=3)
+    train_tiny(easy, out, resume=True)
+    assert weights(out) == weights(finished)
+
+
+@pytest.mark.parametrize("where", ["open_run_data", "train"])
+def test_a_run_that_came_to_nothing_does_not_stand_in_the_way_of_another(
+    easy: Path, tmp_path: Path, where: str
+) -> None:
+    with killed_in(where):
+        train_tiny(easy, tmp_path, epochs=9)
+    assert is_finished(train_tiny(easy, tmp_path, epochs=1))
+    assert read_settings(tmp_path) == tiny_settings(easy, epochs=1)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "run.json", "log.jsonl", "checkpoints/checkpoint-0001.safetensors"])
+def test_what_may_not_be_a_run_that_came_to_nothing_is_left_alone(easy: Path, tmp_path: Path, name: str) -> None:
+    with killed_in("train"):
+        train_tiny(easy, tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"epoch": 1}\n')  # to an arrn, no more than an epoch's entry in a log
+    with pytest.raises(ArrnError, match="is not empty; --resume goes on"):
+        train_tiny(easy, tmp_path)
+    assert (tmp_path / name).read_text() == '{"epoch": 1}\n'
+
+
+def test_bad_input_in_the_first_step_leaves_no_folder_behind(tmp_path: Path) -> None:
+    data, out = write_mixed_folder(tmp_path / "data", [(8, 8)], 1), tmp_path / "run"
+    settings = RunSettings(str(data), "resnet18_small_stem", {"width": 2}, Recipe(epochs=1, batch_size=1))
+    with pytest.raises(ArrnError, match="is too few for this network's batch norms"):
+        run_training(settings, out, Machine("cpu"))
+    assert not out.exists()
 
 
 def test_resume_of_a_finished_run_changes_nothing(easy: Path, finished: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import arrn
-from arrn.models import register
+from arrn.models import model_options, register
 from arrn.models.registry import _builders
 
 
@@ -26,3 +26,21 @@ def test_names_are_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arrn.create_model("mine", width=4).config == {"name": "mine", "options": {"width": 4}}
     with pytest.raises(arrn.ArrnError, match="'mine' is registered already"):
         register("mine", torch.nn.Identity)
+
+
+def test_options_that_a_builder_gathers_are_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(width: int, *rest: object, bias: bool = True, **others: object) -> torch.nn.Module:
+        return torch.nn.Linear(width, len(others), bias)
+
+    monkeypatch.setitem(_builders, "mine", build)
+    model = arrn.create_model("mine", width=4, a=(1, 2), b=None)
+    assert model.config["options"] == {"width": 4, "bias": True, "a": [1, 2], "b": None}
+    assert model.out_features == 2
+    assert set(model_options("mine")) == {"width", "bias"}
+
+
+def test_an_option_that_a_builder_does_not_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_builders, "mine", lambda width=3, *rest: torch.nn.Linear(width, width))
+    for option in ("widht", "rest"):
+        with pytest.raises(arrn.ArrnError, match=rf"unknown option of model 'mine': '{option}'.*\(known: 'width'\)"):
+            arrn.create_model("mine", **{option: 4})

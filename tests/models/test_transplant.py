@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -139,7 +140,7 @@ def test_layers_that_overwrite_their_input_do_not_reach_the_levels() -> None:
 def test_channels_classes_and_discarded_residuals() -> None:
     source = plain()
     assert torch.equal(arrn.transplant(source, 32).stem.weight, torch.eye(3))
-    grey = arrn.transplant(source, 32, in_channels=1, num_classes=7)
+    grey = arrn.transplant(source, 32, in_channels=np.int64(1), num_classes=np.int64(7))
     assert grey.stem.weight.shape == (3, 1)
     assert grey.eval()(torch.rand(2, 1, 20, 20)).shape == (2, 7)
     assert torch.equal(grey.levels[0].block.get_submodule("0.0").weight, source[0][0].weight)

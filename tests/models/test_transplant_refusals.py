@@ -1,7 +1,10 @@
 """What cannot be transplanted, and how clearly that is said."""
 
+import warnings
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import arrn
@@ -55,6 +58,33 @@ class TwoAnswers(Skipping):
         return y, y + 1
 
 
+class Pooling(nn.Module):
+    """As PyTorch's tutorials have it: pooling and dropout by functions, after each or after the last convolution."""
+
+    def __init__(self, each: bool) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)])
+        self.fc = nn.Linear(4, 5)
+        self.each = each
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.convs[0](x))
+        x = F.relu(self.convs[1](F.max_pool2d(x, 2) if self.each else x))
+        x = F.dropout(F.max_pool2d(x, 2), 0.25, training=self.training)
+        return F.log_softmax(self.fc(x.mean((2, 3))), dim=1)
+
+
+class OddAndEven(Pooling):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + 1 if self.training else x) if x.shape[2] % 2 else super().forward(x)
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that scripting is on its way out
+        return torch.jit.script(plain())
+
+
 def mixer() -> nn.Module:
     encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     return nn.Sequential(nn.Conv2d(3, 8, 4, stride=4), nn.Flatten(2), nn.Linear(64, 8), encoder, nn.Flatten())
@@ -91,17 +121,34 @@ def decoder() -> nn.Module:
         (lambda: arrn.transplant(mixer(), 32), "layer '2' works at 32 but not at 1056"),
         (lambda: arrn.transplant(one_stride(), 32), "(two are the least): on the way to layer '1.0'"),
         (lambda: arrn.transplant(nn.Sequential(layer(3, 4), layer(4, 4)), 32), "(two are the least): none"),
+        (lambda: arrn.transplant(nn.Conv2d(3, 4, 3), 32), "(two are the least): none"),
+        (lambda: arrn.transplant(Pooling(each=False), 32), "(two are the least): on the way to max_pool2d() in its"),
+        (
+            lambda: arrn.transplant(nn.Sequential(Pooling(each=False)), 32),
+            "on the way to max_pool2d() in '0'; its last",
+        ),
+        (
+            lambda: arrn.transplant(nn.DataParallel(Pooling(each=True)), 32),
+            "no layer with weights works on the signal from max_pool2d() in its forward on",
+        ),
+        (lambda: arrn.transplant(OddAndEven(each=True), 32), "the forward of this OddAndEven cannot be traced"),
+        (
+            lambda: arrn.transplant(nn.Sequential(nn.Dropout(), OddAndEven(each=True)), 32),
+            "module '1' stays whole, since it cannot be traced: symbolically traced variables cannot be used",
+        ),
         (lambda: arrn.transplant(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), 32), "this Sequential has none"),
+        (lambda: arrn.transplant(scripted(), 32), "but this RecursiveScriptModule has none"),
         (lambda: arrn.transplant(nn.LSTM(3, 4), 32), "only convolutional networks can be transplanted, but this LSTM"),
         (lambda: arrn.transplant("resnet18", 32), "expected a network (an nn.Module) to transplant, got a str"),
         (lambda: arrn.transplant(arrn.create_model("arrn"), 32), "an ARRN already"),
+        (lambda: arrn.transplant(nn.DataParallel(arrn.create_model("arrn")), 32), "an ARRN already"),
         (lambda: arrn.transplant(plain(), 4), "size 4 is too small for this architecture, whose grids would be 4 -> 2"),
         (lambda: arrn.transplant(plain(), 4), "the base must hold more than a constant; 8 would do"),
         (lambda: arrn.transplant(wide_kernel(), 6), "in layer '0' on an input of shape (2, 3, 6, 6)"),
         (lambda: arrn.transplant(plain(), 0), "at least 1, got 0"),
         (lambda: arrn.transplant(plain(), (32, 32, 32)), "3 axes"),
-        (lambda: arrn.transplant(plain(), 32, num_classes=-1), "num_classes must be 0 (features) or more, got -1"),
-        (lambda: arrn.transplant(plain(), 32, in_channels=0), "got 0 -> 3"),
+        (lambda: arrn.transplant(plain(), 32, num_classes=-1), "num_classes must be a whole number of at least 0"),
+        (lambda: arrn.transplant(plain(), 32, in_channels=0), "in_channels must be a whole number of at least 1"),
         (lambda: arrn.transplant(plain(), 32, skip_first=2), "skip_first must be a whole number from 0 to 1"),
         (lambda: arrn.transplant(plain(), 32, skip_first=-1), "got -1"),
         (

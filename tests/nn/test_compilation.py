@@ -1,6 +1,7 @@
 """Compilers: one graph, forward and backward, no recompilation; export to plain ATen."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -156,6 +157,25 @@ def test_frozen_weights_compile_to_the_same_answers() -> None:
     frozen = Frozen(network.fuse())
     for _ in range(2):
         torch.testing.assert_close(frozen(x), network(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@torch.no_grad()
+def test_an_onnx_file_answers_alike_for_any_number_of_images(block: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    model = small(block=block)
+    awaken_norms(model, torch.randn(4, 3, 8, 8))
+    adapted = model.at_resolution(7).fuse()
+    shapes = ({0: torch.export.Dim("batch")},)
+    torch.onnx.export(
+        adapted, (torch.rand(2, 3, 7, 7),), tmp_path / "a.onnx", dynamic_shapes=shapes, dynamo=True, verbose=False
+    )
+    session = runtime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
+    for count in (1, 5):
+        x = torch.randn(count, 3, 7, 7)
+        (answer,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        assert relative_error(torch.from_numpy(answer), adapted(x)) < 1e-5
 
 
 @needs_compiler

@@ -9,7 +9,7 @@ from arrn.data import Augmentation, Batch, Normalisation
 from arrn.models.rivals import SwitchableBatchNorm2d
 from arrn.signal import resample
 from arrn.training import Recipe, TrainingStep
-from arrn.training.resolutions import share_out
+from arrn.training.resolutions import share_out, uses_all_levels
 from runs import TINY
 
 
@@ -84,3 +84,25 @@ def test_parts_make_one_step_whose_gradient_is_that_of_the_whole_batch() -> None
         return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
     torch.testing.assert_close(weights((8, 8)), weights(()), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "grids", "resolutions", "all_of_it"),
+    [
+        ("arrn", TINY, [8], (), True),
+        ("arrn", TINY, [8, 4], (), False),
+        ("arrn", TINY, [4], (), False),
+        ("arrn", TINY, [8], (8, 4), True),
+        ("arrn", TINY, [8], (4, 3), False),
+        ("arrn", TINY, [8, 4], (8, 4), False),
+        ("resnet18_switchable", {"sizes": [8, 4]}, [8], (8, 4), True),
+        ("resnet18_switchable", {"sizes": [8, 4]}, [8], (8,), False),
+        ("resnet18_switchable", {"sizes": [8, 4]}, [8, 4], (8, 4), False),
+        ("resnet18_small_stem", {"size": 8, "width": 2}, [8, 4], (4,), True),
+    ],
+)
+def test_which_batches_run_all_of_a_network(
+    name: str, options: dict[str, object], grids: list[int], resolutions: tuple[int, ...], all_of_it: bool
+) -> None:
+    model = arrn.create_model(name, **options)
+    assert uses_all_levels(model, [(n, n) for n in grids], resolutions) is all_of_it

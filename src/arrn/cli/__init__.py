@@ -34,6 +34,10 @@ def main() -> None:
             code = app(prog_name="arrn", standalone_mode=False)
     except ArrnError as error:
         _fail(str(error), 1 if isinstance(error, RunError) else 2)
+    except OSError as error:
+        # One that names a file is about a path that was given; others, such as a full disk, stopped the work.
+        where = "" if error.filename is None else f"{error.filename}: "
+        _fail(f"{where}{error.strerror or error}", 2 if where else 1)
     except usage_error as error:
         message: str = error.format_message()  # type: ignore[attr-defined]
         if not message.strip() or "\n" in message:  # `arrn` alone: it is the help, which typer may have printed

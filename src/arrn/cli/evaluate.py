@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,10 @@ _UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced 
 def evaluate(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
     resolutions: Annotated[
-        str | None, typer.Option(help="Such as 32,16,8 [default: from the samples' own size down to an eighth].")
+        str | None,
+        typer.Option(
+            help="Such as 32,16,8 [default: from the samples' own size, or the network's largest, down to an eighth]."
+        ),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="exact or cheap [default: both].")] = None,
     adapt: Annotated[
@@ -69,10 +73,13 @@ def evaluate(
     from arrn.evaluation import write_report
     from arrn.experiments import judge
     from arrn.nn.arrn import as_policy
-    from arrn.plots import accuracy_lines
+    from arrn.plots import accuracy_lines, plot_accuracy
 
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
+    if LEADS:
+        for target in (json or folder / "evaluation.json", plot or folder / "evaluation.png"):
+            _check_target(target)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("evaluating", total=None)
         report = judge(
@@ -99,8 +106,6 @@ def evaluate(
     # Named after what it is an evaluation of, so that it does not overwrite others in the folder.
     other = [] if dataset is None else [Path(report.dataset).name]
     name = "-".join(["evaluation", *other, *([] if split == "test" else [split])])
-    file = json or folder / f"{name}.json"
-    write_report(report, file)
     lines = accuracy_lines(report.model, report.results)
     total = report.results[0]["total"]
     title = f"{report.model} on {report.dataset}, {split} split of {total:,} samples"
@@ -111,15 +116,20 @@ def evaluate(
     as_they_come = [result for result in report.results if result["resolution"] is None]
     if as_they_come:
         console.print(_level_table(as_they_come))
+    file = json or folder / f"{name}.json"
+    write_report(report, file)
     say(f"numbers: {file}")
-    say(f"picture: {_draw(plot or folder / f'{name}.png', lines, title)}")
+    say(f"picture: {plot_accuracy(plot or folder / f'{name}.png', lines, title)}")
 
 
-def _draw(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Path:
-    from arrn.plots import plot_accuracy
-
+def _check_target(path: Path) -> None:
+    """Refuses a file that cannot be written, before the work is done; leaves nothing behind."""
+    if path.is_dir():
+        raise ArrnError(f"cannot write {path}: it is a folder")
     try:
-        return plot_accuracy(path, lines, title)
+        folder = next(folder for folder in path.absolute().parents if folder.exists())
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
 

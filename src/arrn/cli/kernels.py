@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arrn.cli.console import console
+from arrn.cli.console import say
 from arrn.errors import ArrnError
 
 __all__ = ["kernels"]
@@ -27,9 +27,8 @@ def kernels(
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
     for kernel in ("perfect", WhittakerShannon("periodic"), "fair", "poor"):
-        console.print(str(kernel_quality(kernel, size, next_size)), highlight=False, soft_wrap=True)
+        say(str(kernel_quality(kernel, size, next_size)))
     if plot is not None:
         from arrn.plots import plot_kernel_quality
 
-        picture = plot_kernel_quality(plot, size=size, next_size=next_size)
-        console.print(f"picture: {picture}", highlight=False, soft_wrap=True)
+        say(f"picture: {plot_kernel_quality(plot, size=size, next_size=next_size)}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -11,6 +13,12 @@ from rich.table import Table
 
 from arrn.cli.console import console, say
 from arrn.errors import ArrnError
+
+if TYPE_CHECKING:  # help and completion do not wait for torch
+    import torch
+
+    from arrn.evaluation import Prediction
+    from arrn.signal.grid import Grid
 
 __all__ = ["predict"]
 
@@ -38,30 +46,47 @@ def predict(
     from arrn.experiments import load_network, pick_device
     from arrn.models import signal_axes
     from arrn.nn.arrn import as_policy
-    from arrn.signal.grid import format_grid
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
     axes, channels, window = signal_axes(model) or 2, normalisation.channels, metadata.window or 1.0
-    readable, pixels, bad = [], [], []
-    for path in images:
-        try:
-            pixels.append(read_input(path, axes, channels, window))
-            readable.append(path)
-        except BadSample as error:
-            bad.append(error)
-    if not readable:
+    readable: list[tuple[Path, Grid]] = []
+    bad: list[BadSample] = []
+
+    def read() -> Iterator[torch.Tensor]:
+        for path in images:
+            try:
+                pixels = read_input(path, axes, channels, window)
+            except BadSample as error:
+                bad.append(error)
+                continue
+            readable.append((path, tuple(pixels.shape[1:])))
+            yield pixels
+
+    inputs = read()
+    first = list(islice(inputs, 1))
+    answer(model, first, normalisation, chosen)  # the first run sets torch up, which no image should pay for
+    predictions = answer(model, chain(first, inputs), normalisation, chosen)
+    if readable:
+        _show(readable, predictions, metadata.class_names)
+    elif len(bad) == 1:
         raise bad[0]
-    answer(model, pixels[:1], normalisation, chosen)  # the first run sets torch up, which no image should pay for
-    predictions = answer(model, pixels, normalisation, chosen)
+    for problem in bad:
+        say(f"not read: {problem}")
+    if bad:
+        raise ArrnError(f"{len(bad)} of {len(images)} files could not be read")
+
+
+def _show(files: Sequence[tuple[Path, Grid]], predictions: Sequence[Prediction], names: Sequence[str] | None) -> None:
+    from arrn.signal.grid import format_grid
+
     table = Table()
     for column in ("image", "size", "class", "probability", "level", "time"):
         table.add_column(column, justify="left" if column in ("image", "class") else "right", overflow="fold")
-    for path, image, prediction in zip(readable, pixels, predictions, strict=True):
-        names = metadata.class_names
+    for (path, size), prediction in zip(files, predictions, strict=True):
         table.add_row(
             escape(str(path)),
-            "x".join(map(str, image.shape[1:])),
+            "x".join(map(str, size)),
             str(prediction.label) if names is None else escape(names[prediction.label]),
             f"{prediction.probability:.1%}",
             format_grid(prediction.grid),
@@ -69,7 +94,3 @@ def predict(
         )
     console.print(table)
     say("level: the grid on which the image entered the network; levels above it did not run")
-    if bad:
-        for problem in bad:
-            say(f"not read: {problem}")
-        raise ArrnError(f"{len(bad)} of {len(images)} files could not be read")

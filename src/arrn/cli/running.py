@@ -21,7 +21,9 @@ def job_table(jobs: Sequence[Job], title: str) -> Table:
     """A row for each job: what it is and how far."""
     table = Table(title=escape(title))
     for column in ("run", "model", "experiments", "epochs", "state"):
-        table.add_column(column, justify="right" if column == "epochs" else "left", no_wrap=column == "run")
+        # Names of designs may be longer than a terminal is wide: they fold, so that the rest is seen.
+        short = column in ("epochs", "state")
+        table.add_column(column, justify="right" if column == "epochs" else "left", no_wrap=short, overflow="fold")
     for job in jobs:
         cells = (job.title, job.settings.model, ", ".join(job.experiments))
         table.add_row(*map(escape, cells), str(job.settings.recipe.epochs), job.state())

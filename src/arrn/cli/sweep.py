@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from arrn.cli.console import console, say
+from arrn.cli.console import console, print_wide, say
 from arrn.cli.running import job_table, run_jobs
 from arrn.cli.values import data_root, numbers, set_or_path, whole_numbers
 from arrn.errors import ArrnError
@@ -109,7 +109,7 @@ def sweep(
     ]
     title = f"{len(designs)} designs on {Path(dataset).name}, judged by {held_out:,} images of its training set"
     if list_:
-        console.print(job_table(chosen, title))
+        print_wide(job_table(chosen, title))
         return
     to_do = [job for job in chosen if job.state() != "finished"]
     if len(to_do) < len(chosen):

@@ -90,6 +90,7 @@ def train(
     arrn train cifar10 --out runs/first --resume
     """
     from arrn.cli.progress import watch
+    from arrn.errors import ArrnError
     from arrn.experiments import Machine, RunSettings, read_settings, run_training
     from arrn.experiments.sets import usual_set
     from arrn.training import read_recipe
@@ -103,6 +104,8 @@ def train(
     given |= {"data": data_root(data), "skip_bad": skip_bad or None}
     given = {name: value for name, value in given.items() if value is not None}
     saved = read_settings(folder) if resume else None
+    if resume and saved is None:
+        raise ArrnError(f"there is no run in {folder} to resume: without --resume, one is started there")
     start = saved or RunSettings(dataset, model_name, recipe=usual.recipe)
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
@@ -118,4 +121,14 @@ def train(
     )
     with watch(console) as watcher:
         run_training(settings, folder, machine, resume, watcher, say)
-    say(f"trained network: {folder}  (next: arrn evaluate {folder})")
+    say(f"trained network: {folder}{_next_step(folder)}")
+
+
+def _next_step(folder: Path) -> str:
+    """What to do with the run, if there are samples that it has not seen."""
+    from arrn.experiments.settings import read_facts
+
+    splits = read_facts(folder).get("splits", [])
+    options = {"test": "", "validation": " --split validation"}
+    usual = next((split for split in options if split in splits), None)
+    return "" if usual is None else f"  (next: arrn evaluate {folder}{options[usual]})"

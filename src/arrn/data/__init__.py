@@ -1,6 +1,6 @@
 """Labelled images, volumes and sound: by name or from a root; looked over, split, and made into batches."""
 
-from arrn.data.augmentation import Augmentation, Normalisation
+from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch, Batches, MemoryBatches, StreamedBatches
 from arrn.data.buckets import Bucket, fits_in_memory, load_buckets
 from arrn.data.catalog import Dataset, list_datasets, open_dataset
@@ -9,7 +9,7 @@ from arrn.data.codec import PICTURES, Codec
 from arrn.data.decoding import decode, header_size
 from arrn.data.examining import Examined, examine
 from arrn.data.folder import ClassFolders, ImageFolder
-from arrn.data.form import IMAGE, SOUND, Form, full_scale, word_for
+from arrn.data.form import IMAGE, SOUND, Form, word_for
 from arrn.data.holdout import hold_out
 from arrn.data.npz import NpzArrays
 from arrn.data.opening import open_batches
@@ -23,6 +23,7 @@ from arrn.data.stl10 import Stl10Binary
 from arrn.data.tinyimagenet import TinyImageNet
 from arrn.data.trivial_augment import TrivialAugmentWide
 from arrn.data.wav import WavHeader, decode_wav, wav_header
+from arrn.signal.scaling import Normalisation, full_scale
 
 __all__ = [
     "IMAGE",

@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from arrn.data.form import full_scale
 from arrn.data.trivial_augment import TrivialAugmentWide
+from arrn.signal.scaling import Normalisation
 
-__all__ = ["Augmentation", "Normalisation"]
-
-
-class Normalisation(nn.Module):
-    """Stored numbers (uint8, int16) to floats of mean 0 and standard deviation 1 per channel.
-
-    Args:
-        mean, std: of the samples divided by their `full_scale`, one number per channel: images in [0, 1], sound
-            in [-1, 1].
-
-    Shape: (batch, channels, *space), unchanged.
-
-    >>> Normalisation([0.5], [0.25])(torch.tensor([[[0, 255]]], dtype=torch.uint8))
-    tensor([[[-2.,  2.]]])
-    """
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        # Kept as x * scale + shift, for uint8: one pass over the samples.
-        scale = 1 / (full_scale(torch.uint8) * torch.tensor(std, dtype=torch.float64))
-        shift = -torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
-        self.register_buffer("scale", scale.float(), persistent=False)
-        self.register_buffer("shift", shift.float(), persistent=False)
-
-    @property
-    def channels(self) -> int:
-        """How many the samples have."""
-        return len(self.get_buffer("scale"))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        shape = (-1, *[1] * (images.ndim - 2))
-        scale, shift = self.get_buffer("scale").view(shape), self.get_buffer("shift").view(shape)
-        if images.dtype != torch.uint8:
-            scale = scale * (full_scale(torch.uint8) / full_scale(images.dtype))
-        return images * scale + shift
+__all__ = ["Augmentation"]
 
 
 class Augmentation(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from arrn.data.downloading import default_root
 from arrn.data.layouts import DOWNLOADS, LAYOUTS, LOOKED_FOR, Splits
@@ -15,11 +16,15 @@ from arrn.errors import ArrnError, unknown_name
 
 __all__ = ["Dataset", "list_datasets", "open_dataset"]
 
-CIFAR10_STATISTICS = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-CIFAR100_STATISTICS = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+Statistics: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+
+CIFAR10_STATISTICS: Statistics = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+CIFAR100_STATISTICS: Statistics = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 PUBLISHED = {"sample": CIFAR10_STATISTICS, "cifar10": CIFAR10_STATISTICS, "cifar100": CIFAR100_STATISTICS}
 
 NAMES = ("sample", "imagenette", *DOWNLOADS)
+
+_FEWEST_CLASSES = 2
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
 
     Args:
         name: one of `list_datasets`, or the path of a folder (or of an npz file); with `root`, any name for what
-            is there.
+            is there. Only a name brings a known set's statistics and its download, not a path that ends in one.
         root: a folder with parquet files, with images or wav files in class folders, with MedMNIST's npz files, or
             with the published files of a known set. Where one that can be downloaded is not found, it is fetched
             to there, by default to ``~/.cache/arrn``.
@@ -73,6 +78,7 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
     >>> len(dataset.train), len(dataset.test), dataset.train.read(0).shape
     (5000, 1000, torch.Size([3, 32, 32]))
     """
+    by_name = True  # a path of the user's own may be called cifar10 too
     if root is None and name == "sample":
         root = SAMPLE_FOLDER
     if root is None and name in DOWNLOADS:
@@ -83,24 +89,34 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
         if not (os.sep in name or name.startswith("~") or Path(name).exists()):
             unknown = unknown_name("data set", name, NAMES)
             raise ArrnError(f"{unknown}; for your own, give the path of its folder, or --data ROOT")
-        root = Path(name).expanduser()
+        root, by_name = Path(name).expanduser(), False
         name = root.resolve().name if root.is_dir() else root.stem
-    splits = _open_splits(name, Path(root).expanduser(), window or Window())
+    splits = _open_splits(name, Path(root).expanduser(), window or Window(), by_name)
+    classes = splits.train.class_names
+    if len(classes) < _FEWEST_CLASSES:
+        raise ArrnError(f"{root} has only the class {classes[0]!r}: a network needs at least 2 to tell apart")
     for other in (splits.test, splits.validation):
         if other is not None and other.form != splits.train.form:
             raise ArrnError(f"the splits of {root} are of different kinds: {splits.train.form} and {other.form}")
-    mean, std = PUBLISHED.get(name, (None, None))
+    mean, std = _published_statistics(name, splits.train.form.channels) if by_name else (None, None)
     return Dataset(splits.train.name, splits.train, splits.test, mean, std, splits.remark, splits.validation)
 
 
-def _open_splits(name: str, root: Path, window: Window) -> Splits:
+def _published_statistics(name: str, channels: int) -> Statistics | tuple[None, None]:
+    """Those of a known set; none for what only bears its name, which other channels give away."""
+    mean, std = PUBLISHED.get(name, ((), ()))
+    return (mean, std) if len(mean) == channels else (None, None)
+
+
+def _open_splits(name: str, root: Path, window: Window, by_name: bool) -> Splits:
+    may_download = by_name and name in DOWNLOADS
     if root.is_dir() or (root.is_file() and root.suffix in (".npz", ".zip")):
         for layout in LAYOUTS:
-            splits = layout(name, root, window)
+            splits = layout(name, root, window, by_name)
             if splits is not None:
                 return splits
-    elif name not in DOWNLOADS or root.exists():
+    elif root.exists() or not may_download:
         raise ArrnError(f"{root} is {'not a folder' if root.exists() else 'missing'}: it should be the data set's root")
-    if name in DOWNLOADS:
+    if may_download:
         return DOWNLOADS[name](name, root)
     raise ArrnError(f"{root} holds no data set of a known layout. Looked for {LOOKED_FOR}")

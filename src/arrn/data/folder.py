@@ -19,13 +19,13 @@ __all__ = ["ClassFolders", "ImageFolder", "files_in", "find_class_folder"]
 class ClassFolders(Source):
     """Files from ROOT/train/CLASS/ and ROOT/test/CLASS/, or from ROOT/CLASS/ where there is no test split.
 
-    The test split may also be called `val`, `valid` or `validation`. The folders of the training split, sorted
-    by name, are the classes; files lie at any depth in them. Hidden files and those that the codec does not
-    read, by their suffix, are passed over.
+    Splits go by the names in `SPLIT_NAMES`, in capitals or not; `val`, `valid` or `validation` is the test split where
+    there is no other. The folders of the training split, sorted by name, are the classes; files lie at any depth in
+    them. Hidden files and those that the codec does not read, by their suffix, are passed over.
 
     Args:
         root: the folder that holds the splits, or the classes.
-        split: "train" or "test".
+        split: "train", "test" or "validation".
         codec: how a file is read.
         name: the name of the set; by default that of the folder.
 
@@ -79,14 +79,30 @@ class ImageFolder(ClassFolders):
 
 
 def find_class_folder(root: Path, split: str) -> Path | None:
-    """The folder that holds the classes of a split, or None if there is none."""
+    """The folder that holds the classes of a split, or None if there is none.
+
+    A validation split is one only beside a test split; alone, it is the test split.
+    """
     folders = _subfolders(root)
-    all_splits = set(SPLIT_NAMES["train"] + SPLIT_NAMES["test"])
-    if "train" in folders and _subfolders(root / "train"):
-        return next((root / name for name in SPLIT_NAMES[split] if name in folders), None)
-    if folders and set(folders) <= all_splits:  # else they would be read as classes
-        raise ArrnError(f"{root / 'train'} should hold a folder for each class, it has none")
+    found = _split_folders(root, folders)
+    train = found.get("train")
+    if train is not None and _subfolders(train):
+        test, validation = found.get("test"), found.get("validation")
+        return {"train": train, "test": test or validation, "validation": validation if test else None}[split]
+    all_splits = {name for names in SPLIT_NAMES.values() for name in names}
+    if folders and {name.lower() for name in folders} <= all_splits:  # else they would be read as classes
+        raise ArrnError(f"{train or root / 'train'} should hold a folder for each class, it has none")
     return root if folders and split == "train" else None
+
+
+def _split_folders(root: Path, folders: list[str]) -> dict[str, Path]:
+    """The folder of each split that is there, by the best of its names; file systems and people differ in capitals."""
+    named = {folder.lower(): root / folder for folder in folders}
+    return {
+        split: next(named[name] for name in names if name in named)
+        for split, names in SPLIT_NAMES.items()
+        if not named.keys().isdisjoint(names)
+    }
 
 
 def files_in(folder: Path, codec: type[Codec] | Codec) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["IMAGE", "SOUND", "Form", "full_scale", "word_for"]
+__all__ = ["IMAGE", "SOUND", "Form", "word_for"]
 
 _WORDS = {1: "clip", 2: "image", 3: "volume"}
 
@@ -41,12 +41,3 @@ SOUND = Form(1, 1, torch.int16)
 def word_for(ndim: int) -> str:
     """What a sample of `ndim` axes is called: a clip, an image or a volume."""
     return _WORDS[ndim]
-
-
-def full_scale(dtype: torch.dtype) -> float:
-    """What stands for 1: normalisation and statistics are of samples divided by it.
-
-    >>> full_scale(torch.uint8), full_scale(torch.int16), full_scale(torch.float32)
-    (255.0, 32768.0, 1.0)
-    """
-    return {torch.uint8: 255.0, torch.int16: 32768.0}.get(dtype, 1.0)

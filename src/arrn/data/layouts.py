@@ -15,6 +15,7 @@ from arrn.data.parquet import ParquetFiles
 from arrn.data.parquet_layout import find_parquet
 from arrn.data.sound import SoundCodec, Window
 from arrn.data.source import Source
+from arrn.data.splits import SPLIT_NAMES
 from arrn.data.stl10 import Stl10Binary, download_stl10, find_stl10
 from arrn.data.tinyimagenet import TinyImageNet, download_tinyimagenet, find_tinyimagenet
 from arrn.errors import ArrnError
@@ -38,41 +39,53 @@ class Splits:
     remark: str | None = None
 
 
-def _parquet(name: str, root: Path, window: Window) -> Splits | None:
+def _parquet(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     train_files = find_parquet(root, "train")
     if not train_files:
         return None
     train = ParquetFiles(train_files[0], "train", name, None, window)
     if isinstance(train.codec, SoundCodec):
         window = train.codec.window  # the test split is heard at the rate of the training split
-    names = train.class_names
-    tests = [ParquetFiles(files, "test", name, names, window) for files in find_parquet(root, "test")]
+    tests, validations = (
+        [ParquetFiles(files, split, name, train.class_names, window) for files in find_parquet(root, split)]
+        for split in ("test", "validation")
+    )
     # Hugging Face gives the test split of a competition with no labels, -1; the validation split stands in.
-    labelled = [test for test in tests if bool((test.labels != -1).any())]
-    return Splits(train, next(iter(labelled or tests), None))
+    test, validation = next(filter(_is_labelled, tests), None), next(filter(_is_labelled, validations), None)
+    if test is not None:
+        return Splits(train, test, validation)
+    if validation is not None:
+        validation.split = "test"
+        return Splits(train, validation)
+    return Splits(train, next(iter(tests + validations), None))
 
 
-def _cifar(name: str, root: Path, window: Window) -> Splits | None:
+def _is_labelled(source: Source) -> bool:
+    return bool((source.labels != -1).any())
+
+
+def _cifar(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     there = [kind for kind, folder in CIFAR_FOLDERS.items() if (root / folder).is_dir()]
     if (itself := root.resolve()).name in CIFAR_FOLDERS.values():
         there = [kind for kind, folder in CIFAR_FOLDERS.items() if itself.name == folder]
         root = itself.parent
-    if name in CIFAR_FOLDERS:
+    by_name = by_name and name in CIFAR_FOLDERS
+    if by_name:
         there = [kind for kind in there if kind == name]
     if len(there) > 1:
         raise ArrnError(f"{root} holds both cifar10 and cifar100: say which one by its name")
     if not there:
         return None
     # Of a known name, a broken copy is repaired by downloading it again.
-    kind, download = there[0], name in CIFAR_FOLDERS
-    return Splits(CifarBatches(kind, root, "train", name, download), CifarBatches(kind, root, "test", name, download))
+    kind = there[0]
+    return Splits(CifarBatches(kind, root, "train", name, by_name), CifarBatches(kind, root, "test", name, by_name))
 
 
 def _download_cifar(name: str, root: Path) -> Splits:
     return Splits(CifarBatches(name, root, "train", download=True), CifarBatches(name, root, "test", download=True))
 
 
-def _stl10(name: str, root: Path, window: Window) -> Splits | None:
+def _stl10(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     folder = find_stl10(root)
     return None if folder is None else _open_stl10(name, folder)
 
@@ -81,7 +94,7 @@ def _open_stl10(name: str, folder: Path) -> Splits:
     return Splits(Stl10Binary(folder, "train", name), Stl10Binary(folder, "test", name))
 
 
-def _tinyimagenet(name: str, root: Path, window: Window) -> Splits | None:
+def _tinyimagenet(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     files = find_tinyimagenet(root)
     return None if files is None else Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
 
@@ -91,7 +104,7 @@ def _download_tinyimagenet(name: str, root: Path) -> Splits:
     return Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
 
 
-def _npz(name: str, root: Path, window: Window) -> Splits | None:
+def _npz(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     found = find_npz(root, name)
     if found is None:
         return None
@@ -100,7 +113,7 @@ def _npz(name: str, root: Path, window: Window) -> Splits | None:
     return Splits(train, test, validation, remark)
 
 
-def _class_folders(name: str, root: Path, window: Window) -> Splits | None:
+def _class_folders(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     if name == "imagenette":
         root = next((root / folder for folder in IMAGENETTE_FOLDERS if (root / folder).is_dir()), root)
     train = find_class_folder(root, "train")
@@ -111,14 +124,21 @@ def _class_folders(name: str, root: Path, window: Window) -> Splits | None:
         if next(files_in(train, SoundCodec), None) is None:
             return None
         codec = SoundCodec(window.at_rate_of((path, path) for path in files_in(train, SoundCodec)))
-    has_test = find_class_folder(root, "test") is not None
-    sources = [ClassFolders(root, split, codec, name) for split in ("train", "test") if split == "train" or has_test]
-    for source in sources:
+    sources = {
+        split: ClassFolders(root, split, codec, name)
+        for split in SPLIT_NAMES
+        if find_class_folder(root, split) is not None
+    }
+    for source in sources.values():
         source.class_names = imagenette_words(source.class_names)
-    return Splits(sources[0], sources[1] if has_test else None)
+    return Splits(sources["train"], sources.get("test"), sources.get("validation"))
 
 
-Layout = Callable[[str, Path, Window], Splits | None]
+Layout = Callable[[str, Path, Window, bool], Splits | None]
+"""Opens what it finds of a name, under a root, as sound through a window.
+
+The last argument is whether the user gave the name, which may mean a known set, or a path that is called so.
+"""
 
 # Those with files of fixed names first: class folders may be called anything.
 LAYOUTS: tuple[Layout, ...] = (_parquet, _cifar, _stl10, _tinyimagenet, _npz, _class_folders)

@@ -14,7 +14,7 @@ SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.parquet
 
 
 def find_parquet(root: Path, split: str) -> list[list[Path]]:
-    """The files of the "train" or "test" split, for each of the names that it may go by and that is there.
+    """The files of a split, for each of the names that it may go by (`SPLIT_NAMES`) and that is there.
 
     Looks for ROOT/train-*.parquet, ROOT/train.parquet, the same in ROOT/data, and ROOT/train/*.parquet.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from arrn.data.batches import Batches
-from arrn.data.form import full_scale
 from arrn.errors import ArrnError
+from arrn.signal.scaling import full_scale
 
 __all__ = ["measure_statistics"]
 

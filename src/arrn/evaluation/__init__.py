@@ -13,7 +13,7 @@ from arrn.evaluation.gaps import AdaptationGap, adaptation_gap
 from arrn.evaluation.intervals import wilson_interval
 from arrn.evaluation.prediction import Prediction, predict
 from arrn.evaluation.report import Report, default_resolutions, make_report, report_from, settings_for, write_report
-from arrn.evaluation.resamplers import RESAMPLERS, Resampler, lower
+from arrn.evaluation.resamplers import RESAMPLERS, Resampler, check_resampler, lower
 
 __all__ = [
     "RESAMPLERS",
@@ -29,6 +29,7 @@ __all__ = [
     "adaptation_gap",
     "affordable_batch",
     "check_dual_effect",
+    "check_resampler",
     "decision_tree",
     "default_resolutions",
     "effect_grows",

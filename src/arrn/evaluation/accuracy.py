@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from arrn.data.augmentation import Normalisation
 from arrn.data.batches import Batch, Batches
 from arrn.evaluation.resamplers import Resampler, lower
 from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import ARRN, Policy
 from arrn.signal.grid import Grid, grid_of
 from arrn.signal.resample import resample
+from arrn.signal.scaling import Normalisation
 from arrn.teamwork import Team
 
 __all__ = ["Answers", "Setting", "affordable_batch", "evaluate"]
@@ -124,14 +124,19 @@ def evaluate(
     predictions: dict[Setting, list[torch.Tensor]] = {plan: [] for plan in plans.values()}
     grids: dict[Setting, list[Grid]] = {plan: [] for plan in plans.values()}
     labels: list[torch.Tensor] = []
+    by_resolution: defaultdict[int | None, list[Setting]] = defaultdict(list)
+    for plan in predictions:
+        by_resolution[plan.resolution].append(plan)
     done = 0
     for group in _groups(batches.in_order(), batches.batch_size):
         samples = [normalisation(batch.images) for batch in group]
         labels += [batch.labels.cpu() for batch in group]
-        for plan in predictions:
-            answers, entered = _answer(model, samples, plan, resampler)
-            predictions[plan].append(answers)
-            grids[plan] += entered
+        for resolution in by_resolution:
+            lowered = [_lowered(x, resolution, resampler) for x in samples]
+            for plan in by_resolution[resolution]:
+                answers, entered = _answer(model, lowered, plan)
+                predictions[plan].append(answers)
+                grids[plan] += entered
         done += sum(len(batch.labels) for batch in group) * batches.team.size
         if progress is not None:
             progress(done)
@@ -171,19 +176,17 @@ def _groups(batches: Iterable[Batch], batch_size: int) -> Iterable[list[Batch]]:
         yield group
 
 
-def _answer(
-    model: nn.Module, samples: Sequence[torch.Tensor], setting: Setting, resampler: Resampler
-) -> tuple[torch.Tensor, list[Grid]]:
-    """Predictions for the samples in their order, and the grid on which each entered."""
+def _lowered(x: torch.Tensor, resolution: int | None, resampler: Resampler) -> torch.Tensor:
+    return x if resolution is None else lower(x, tuple(min(n, resolution) for n in grid_of(x)), resampler)
+
+
+def _answer(model: nn.Module, samples: Sequence[torch.Tensor], setting: Setting) -> tuple[torch.Tensor, list[Grid]]:
+    """Predictions for samples at the setting's resolution, in their order, and the grid on which each entered."""
     entering: defaultdict[Grid, list[tuple[int, torch.Tensor]]] = defaultdict(list)
     grids: list[Grid] = []
     start = 0
     for x in samples:
-        size = grid_of(x)
-        if setting.resolution is not None:
-            size = tuple(min(n, setting.resolution) for n in size)
-            x = lower(x, size, resampler)
-        grid = entry_grid(model, size, setting.policy, adapt=setting.adapt is not False)
+        grid = entry_grid(model, grid_of(x), setting.policy, adapt=setting.adapt is not False)
         entering[grid].append((start, resample(x, grid, entry_kernel(model))))
         grids += [grid] * len(x)
         start += len(x)

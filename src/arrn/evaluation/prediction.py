@@ -1,22 +1,25 @@
-"""Answers for a handful of images or clips of any and different sizes."""
+"""Answers for images or clips of any and different sizes, as many as there are."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from arrn.data.augmentation import Normalisation
+from arrn.evaluation.accuracy import affordable_batch
 from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import Policy
 from arrn.signal.grid import Grid
 from arrn.signal.resample import resample
+from arrn.signal.scaling import Normalisation
 
 __all__ = ["Prediction", "predict"]
+
+_TOGETHER = 64  # images at most that are kept and run at once
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,14 @@ class Prediction:
 
 @torch.no_grad()
 def predict(
-    model: nn.Module, images: Sequence[torch.Tensor], normalisation: Normalisation, policy: Policy | None = None
+    model: nn.Module, images: Iterable[torch.Tensor], normalisation: Normalisation, policy: Policy | None = None
 ) -> list[Prediction]:
-    """Runs images together that enter the network on the same grid.
+    """Takes images a few at a time, and runs those of them together that enter the network on the same grid.
 
     Args:
         model: the network; set to evaluation mode.
-        images: uint8 (sound: int16), each of shape (channels, *size), on any device.
+        images: uint8 (sound: int16), each of shape (channels, *size), on any device; what an iterator reads is let go
+            as soon as it is answered, so that any number of files fits into memory.
         normalisation: from that to what the network sees, on the network's device.
         policy: an ARRN's, for sizes between two grids; by default its own.
 
@@ -52,6 +56,24 @@ def predict(
         One prediction for each image, in their order.
     """
     model.eval()
+    return [answer for group in _groups(images) for answer in _predict_group(model, group, normalisation, policy)]
+
+
+def _groups(images: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Few enough images at a time to be affordable; a group is emptied before the next is read."""
+    group: list[torch.Tensor] = []
+    for image in images:
+        group.append(image)
+        if len(group) >= affordable_batch(_TOGETHER, [tuple(each.shape[1:]) for each in group]):
+            yield group
+            group.clear()
+    if group:
+        yield group
+
+
+def _predict_group(
+    model: nn.Module, images: Sequence[torch.Tensor], normalisation: Normalisation, policy: Policy | None
+) -> list[Prediction]:
     device = next(model.parameters()).device
     entering: defaultdict[Grid, list[int]] = defaultdict(list)
     for place, image in enumerate(images):

@@ -15,6 +15,7 @@ from arrn.evaluation.accuracy import Answers, Setting
 from arrn.evaluation.intervals import wilson_interval
 from arrn.evaluation.resamplers import Resampler
 from arrn.models.fixed import ResampledNetwork
+from arrn.models.fourier import FourierClassifier
 from arrn.nn.arrn import ARRN, Policy
 from arrn.provenance import provenance
 from arrn.signal.grid import format_grid
@@ -65,15 +66,20 @@ def settings_for(
 
 
 def default_resolutions(model: object, size: int) -> tuple[int, ...]:
-    """Down from the samples' own size in eighths to a half, then over 3/8, 1/4, 3/16 and 1/8, and the model's sizes.
+    """Down from a size in eighths to a half, then over 3/8, 1/4, 3/16 and 1/8, and the model's own sizes on the way.
+
+    It starts from `size`, that of the samples, or from the model's largest if that is less: what is larger is brought
+    down to it anyway, so rows above would all tell the same.
 
     >>> default_resolutions(None, 32)
     (32, 28, 24, 20, 16, 12, 8, 6, 4)
     """
+    own = (
+        {max(grid) for grid in model.grids} if isinstance(model, ARRN | ResampledNetwork | FourierClassifier) else set()
+    )
+    top = min(size, max(own, default=size))
     sixteenths = (16, 14, 12, 10, 8, 6, 4, 3, 2)
-    found = {max(1, size * n // 16) for n in sixteenths}
-    if isinstance(model, ARRN | ResampledNetwork):
-        found |= {max(grid) for grid in model.grids if max(grid) <= size}
+    found = {max(1, top * n // 16) for n in sixteenths} | {n for n in own if n <= top}
     return tuple(sorted(found, reverse=True))
 
 

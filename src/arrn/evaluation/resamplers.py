@@ -13,7 +13,7 @@ from arrn.signal.grid import Grid, grid_of
 from arrn.signal.kernels import kernel
 from arrn.signal.resample import resample
 
-__all__ = ["RESAMPLERS", "Resampler", "lower"]
+__all__ = ["RESAMPLERS", "Resampler", "check_resampler", "lower"]
 
 Resampler: TypeAlias = str | Mapping[str, Any]
 """A name among `RESAMPLERS`, or a kernel's `kernel_options`."""
@@ -27,14 +27,21 @@ def lower(x: torch.Tensor, size: Grid, resampler: Resampler = "perfect") -> torc
     ``"bicubic"`` is torch's, with antialiasing, for images (Pillow's on floats); ``"area"`` averages.
     Both use cell-centred grids, as the kernels do. The same size is left as it is.
     """
+    check_resampler(resampler, x.ndim - 2)
     if grid_of(x) == size:
         return x
     if resampler == "bicubic":
-        if x.ndim != 4:
-            raise ArrnError(f"the bicubic resampler is for images, got {x.ndim - 2} axes of space; use 'area'")
         return F.interpolate(x, size, mode="bicubic", antialias=True)
     if resampler == "area":
         return F.interpolate(x, size, mode="area")
-    if isinstance(resampler, str) and resampler not in RESAMPLERS:
-        raise unknown_name("resampler", resampler, RESAMPLERS)
     return resample(x, size, kernel(resampler))
+
+
+def check_resampler(resampler: Resampler, ndim: int) -> None:
+    """Raises unless `lower` can use it for signals of `ndim` axes of space."""
+    if not isinstance(resampler, str):
+        kernel(resampler)
+    elif resampler not in RESAMPLERS:
+        raise unknown_name("resampler", resampler, RESAMPLERS)
+    elif resampler == "bicubic" and ndim != 2:
+        raise ArrnError(f"the bicubic resampler is for images, got {ndim} axes of space; use 'area'")

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from arrn.data import Normalisation
-from arrn.documents import read_document
 from arrn.evaluation import Report, affordable_batch
 from arrn.experiments.costs import (
     count_parameter_range,
@@ -20,14 +19,14 @@ from arrn.experiments.costs import (
     measure_inference,
 )
 from arrn.experiments.device import pick_device
-from arrn.experiments.folder import LOG
+from arrn.experiments.folder import LOG, RECIPE_FILE
 from arrn.experiments.job import Job
 from arrn.experiments.judging import judge, load_network
 from arrn.experiments.locking import locked
 from arrn.experiments.results import Result, write_result
 from arrn.experiments.run import run_training
 from arrn.experiments.sets import resolutions_for
-from arrn.experiments.settings import FORMAT, FORMAT_VERSION, RUN_FILE
+from arrn.experiments.settings import read_facts
 from arrn.experiments.splits import open_split
 from arrn.models import create_model
 from arrn.models.entry import signal_axes
@@ -102,12 +101,12 @@ def _result(
         dataset=job.dataset,
         split=job.split,
         seed=job.settings.seed,
-        recipe=dataclasses.asdict(read_recipe(job.folder / "recipe.toml")),
+        recipe=dataclasses.asdict(read_recipe(job.folder / RECIPE_FILE)),
         parameters=count_parameter_range(model),
         multiply_adds=list_multiply_adds(model, resolutions),
         report=report,
         training_seconds=round(sum(entry["seconds"] for entry in read_log(job.folder / LOG)), 3),
-        provenance=read_document(job.folder / RUN_FILE, FORMAT, FORMAT_VERSION)["provenance"],
+        provenance=read_facts(job.folder)["provenance"],
         command=job.command,
         discrepancies=discrepancies,
     )

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, RunError
+from arrn.experiments.locking import LOCK, locked_folder
 from arrn.experiments.settings import RUN_FILE, RunSettings, read_settings
 from arrn.saving import CONFIG, WEIGHTS
+from arrn.training.log import read_log
 from arrn.writing import is_leftover, remove_leftovers
 
-__all__ = ["CHECKPOINTS", "LOG", "is_finished", "prepare_folder", "removed_if_empty"]
+__all__ = [
+    "BOARD",
+    "CHECKPOINTS",
+    "LOG",
+    "RECIPE_FILE",
+    "is_finished",
+    "occupied",
+    "prepare_folder",
+    "taken_back_if_wrong",
+]
 
-CHECKPOINTS, LOG = "checkpoints", "log.jsonl"
+CHECKPOINTS, LOG, RECIPE_FILE, BOARD = "checkpoints", "log.jsonl", "recipe.toml", "tensorboard"
 
 
 def is_finished(out: Path) -> bool:
@@ -22,11 +33,22 @@ def is_finished(out: Path) -> bool:
 
 
 @contextmanager
-def removed_if_empty(out: Path) -> Iterator[None]:
-    """Takes away the folder that was made within, if the input turns out bad before anything is written to it."""
+def occupied(out: Path) -> Iterator[None]:
+    """Makes the folder if need be and keeps other processes out of it; one made for bad input does not stay.
+
+    Raises:
+        ArrnError: where no folder can be.
+        RunError: when another process is at work in it.
+    """
     was_there = out.exists()
     try:
-        yield
+        with ExitStack() as held:
+            try:
+                out.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked_folder(out))
+            except OSError as error:
+                raise ArrnError(f"cannot use {out}: {error.strerror or error}") from error
+            yield
     except ArrnError:
         if not was_there:
             with suppress(OSError):  # rmdir removes empty folders only
@@ -34,21 +56,32 @@ def removed_if_empty(out: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def taken_back_if_wrong(out: Path) -> Iterator[None]:
+    """Removes what a new run has written of itself, if the input turns out bad before it came to anything."""
+    try:
+        yield
+    except RunError:  # the input was good: the same command, or --resume, may do better later
+        raise
+    except ArrnError:
+        if _came_to_nothing(out) and not (out / BOARD).exists():
+            for name in (LOG, RECIPE_FILE, RUN_FILE):
+                (out / name).unlink(missing_ok=True)
+        raise
+
+
 def prepare_folder(settings: RunSettings, out: Path, resume: bool, say: Callable[[str], None]) -> bool:
-    """Makes or checks the run's folder; False where there is nothing left to do.
+    """Checks the run's folder; False where there is nothing left to do.
 
     Raises:
-        ArrnError: for a folder with anything in it, unless it is this run's and `resume`.
+        ArrnError: for a folder with anything in it, unless it is this run's and `resume`, or all that is in it is
+            what a run was to be that never came to a checkpoint.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        there = sorted(path.name for path in out.iterdir() if not is_leftover(path))
-    except OSError as error:
-        raise ArrnError(f"cannot use {out}: {error.strerror or error}") from error
-    if there and not resume:
+    there = _contents(out)
+    if there and not resume and not _came_to_nothing(out):
         raise ArrnError(f"{out} is not empty; --resume goes on with the run that is in it, another --out starts anew")
     # A run that was killed before it wrote anything leaves a folder like a new one's.
-    if there:
+    if there and resume:
         saved = read_settings(out)
         if saved is None:
             raise ArrnError(f"{out} holds no run ({RUN_FILE} is missing) but other files, such as {there[0]!r}")
@@ -61,3 +94,23 @@ def prepare_folder(settings: RunSettings, out: Path, resume: bool, say: Callable
     remove_leftovers(out)
     remove_leftovers(out / CHECKPOINTS)
     return True
+
+
+def _contents(out: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in out.iterdir() if not is_leftover(path) and path.name != LOCK)
+    except OSError as error:
+        raise ArrnError(f"cannot use {out}: {error.strerror or error}") from error
+
+
+def _came_to_nothing(out: Path) -> bool:
+    """Whether all there is of a run is what it was to be: no checkpoint, no epoch that took its time."""
+    there = set(_contents(out))
+    if RUN_FILE not in there or not there <= {RUN_FILE, RECIPE_FILE, LOG, BOARD, CHECKPOINTS}:
+        return False
+    try:
+        ours = read_settings(out) is not None
+    except ArrnError:
+        ours = False
+    begun = CHECKPOINTS in there and any(not is_leftover(path) for path in (out / CHECKPOINTS).iterdir())
+    return ours and not begun and not read_log(out / LOG)

@@ -16,6 +16,7 @@ from arrn.evaluation import (
     Report,
     Resampler,
     affordable_batch,
+    check_resampler,
     default_resolutions,
     evaluate,
     make_report,
@@ -94,8 +95,8 @@ def judge(
 
     Args:
         folder: a finished run, or any folder that `arrn.save` wrote.
-        resolutions: none is from the samples' own size down to an eighth; for samples of differing sizes
-            also as they come.
+        resolutions: none is from the samples' own size, or the network's largest if that is less, down to an
+            eighth; for samples of differing sizes also as they come.
         policies, adapt: for an ARRN, what to evaluate.
         dataset, data: another data set than the run's; another place for it.
         split: "test", or the run's "validation" or "train".
@@ -109,6 +110,8 @@ def judge(
     """
     place = team_device(pick_device(device))
     model, metadata, normalisation = load_network(folder, place)
+    how = resampler or metadata.resampler or "perfect"
+    check_resampler(how, signal_axes(model) or 2)
     settings = read_settings(folder) if dataset is None else RunSettings(dataset, window=metadata.window or 1.0)
     if settings is None:
         raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
@@ -116,7 +119,7 @@ def judge(
         settings = dataclasses.replace(settings, data=data)
     if skip_bad:
         settings = dataclasses.replace(settings, skip_bad=True)
-    examined = open_split(settings, split)
+    examined = open_split(settings, split, folder if dataset is None else None)
     name = config_of(model)["name"]
     form = examined.source.form
     check_fit(model, name, form, examined.source.name)
@@ -135,7 +138,6 @@ def judge(
         as_they_come = [None] if len(set(examined.sizes)) > 1 else []
         chosen = [*as_they_come, *default_resolutions(model, largest)]
     plans = settings_for(model, chosen, policies, adapt)
-    how = resampler or metadata.resampler or "perfect"
     total = len(examined.sizes)
     tell = None if progress is None else lambda done: progress(done, total)
     few = affordable_batch(batch_size, examined.sizes)

@@ -88,12 +88,12 @@ def prepare(
         captured = machine.captured and network is model
         several = team if team.size > 1 else None
         return TrainingStep(
-            network, augmentation, recipe, steps, settings.seed, machine.compiled, captured, several, least
+            network, augmentation, recipe, steps, settings.seed, machine.compiled, captured, several, least, grids
         )
 
     meanwhile: AbstractContextManager[None] = nullcontext()
     if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
-        shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *grids.pop())
+        shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *next(iter(grids)))
         plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
         meanwhile = rehearsing(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
     with meanwhile:

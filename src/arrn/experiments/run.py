@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,12 +12,21 @@ from torch import nn
 
 from arrn.errors import ArrnError, RunError
 from arrn.experiments.device import make_deterministic, pick_device
-from arrn.experiments.folder import CHECKPOINTS, LOG, prepare_folder, removed_if_empty
+from arrn.experiments.folder import (
+    BOARD,
+    CHECKPOINTS,
+    LOG,
+    RECIPE_FILE,
+    occupied,
+    prepare_folder,
+    taken_back_if_wrong,
+)
 from arrn.experiments.machine import Machine
 from arrn.experiments.preparing import prepare
-from arrn.experiments.settings import RunSettings, write_settings
-from arrn.experiments.splits import open_run_data
+from arrn.experiments.settings import RUN_FILE, RunSettings, write_settings
+from arrn.experiments.splits import RunData, open_run_data
 from arrn.experiments.team_run import check_same_start, in_turn
+from arrn.experiments.trained_on import TRAINED_ON, check_trained_on, describe_samples
 from arrn.provenance import provenance
 from arrn.saving import Metadata, save
 from arrn.teamwork import Team, join_team, team_device
@@ -41,7 +51,7 @@ def run_training(
 
     Args:
         settings: what to train, on what, how.
-        out: the run's folder: new or empty, unless `resume`.
+        out: the run's folder: new or empty, unless `resume`; no other process may be at work in it.
         machine: device and the like.
         resume: go on from the latest checkpoint; a finished run is left as it is.
         watcher: told of the progress.
@@ -55,7 +65,7 @@ def run_training(
     device = team_device(pick_device(machine.device))
     with join_team(device) as team:
         if team.leads:
-            with removed_if_empty(out):
+            with occupied(out):
                 _run(settings, out, machine, resume, watcher, say, device, team)
         else:  # the leader speaks and shows for all
             _run(settings, out, machine, resume, None, lambda text: None, device, team)
@@ -78,25 +88,29 @@ def _run(
         return
     if machine.deterministic:
         make_deterministic()
-    with in_turn(team):  # the first one downloads what is missing
-        data = open_run_data(settings)
-    for remark in ([f"skipped {data.skipped} bad samples"] if data.skipped else []) + list(data.remarks):
-        say(remark)
     with ExitStack() as opened:
-        run = prepare(settings, data, machine, device, team, opened, say)
+        if team.leads and not (resume and (out / RUN_FILE).exists()):
+            _write_down(settings, out)  # before samples are read, which takes long: --resume needs no other flags
+            opened.enter_context(taken_back_if_wrong(out))
+        with in_turn(team):  # the first one downloads what is missing
+            data = open_run_data(settings)
+        for remark in ([f"skipped {data.skipped} bad samples"] if data.skipped else []) + list(data.remarks):
+            say(remark)
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
         check_same_start(start, team, out)
+        if start is not None and team.leads:
+            check_trained_on(out, data.whole)
+        run = prepare(settings, data, machine, device, team, opened, say)
         if start is not None:
             resume_from(run.step, start)
             say(f"going on from {start.file_name}")
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
-        facts: dict[str, object] = {"samples": len(data.train.source), "skipped": data.skipped, "device": str(device)}
         if team.leads:
-            _write_down(settings, run.recipe, out, facts | ({"processes": team.size} if team.size > 1 else {}))
+            _write_down(settings, out, _facts(data, device, team), run.recipe)
         done = 0 if start is None else start.epoch
-        board = out / "tensorboard" if machine.tensorboard else None
+        board = out / BOARD if machine.tensorboard else None
         with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:
             epochs, every = run.recipe.epochs, machine.checkpoint_every
             train(run.step, run.batches, epochs, checkpoints, log, stop, start, every, run.validate, watcher)
@@ -104,11 +118,22 @@ def _run(
                 _save(run.step.model, out, run.metadata)
 
 
-def _write_down(settings: RunSettings, recipe: Recipe, out: Path, facts: Mapping[str, object]) -> None:
-    """The settings and the resolved recipe; from then on the folder is a run's."""
+def _facts(data: RunData, device: torch.device, team: Team) -> dict[str, object]:
+    """What `run.json` tells beside the settings."""
+    facts: dict[str, object] = {"samples": len(data.train.source), "skipped": data.skipped, "device": str(device)}
+    facts |= {"processes": team.size} if team.size > 1 else {}
+    facts |= {"splits": data.splits, TRAINED_ON: dataclasses.asdict(describe_samples(data.whole))}
+    return facts | {"provenance": provenance()}
+
+
+def _write_down(
+    settings: RunSettings, out: Path, facts: Mapping[str, object] | None = None, recipe: Recipe | None = None
+) -> None:
+    """The settings, from which on the folder is a run's; the facts and the resolved recipe when they are known."""
     try:
-        write_settings(settings, out, {**facts, "provenance": provenance()})
-        write_atomically(out / "recipe.toml", recipe.to_toml().encode())
+        write_settings(settings, out, facts or {})
+        if recipe is not None:
+            write_atomically(out / RECIPE_FILE, recipe.to_toml().encode())
     except OSError as error:
         raise RunError(f"cannot write {out}: {error.strerror or error}") from error
 

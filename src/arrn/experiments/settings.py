@@ -14,7 +14,7 @@ from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError
 from arrn.training.recipe import PAPER_CIFAR, Recipe
 
-__all__ = ["RUN_FILE", "RunSettings", "read_settings", "write_settings"]
+__all__ = ["RUN_FILE", "RunSettings", "read_facts", "read_settings", "write_settings"]
 
 RUN_FILE = "run.json"
 FORMAT, FORMAT_VERSION = "arrn run", 1
@@ -79,6 +79,16 @@ def write_settings(settings: RunSettings, folder: Path, facts: Mapping[str, Any]
     write_document(folder / RUN_FILE, FORMAT, FORMAT_VERSION, content)
 
 
+def read_facts(folder: Path) -> dict[str, Any]:
+    """All that `run.json` tells; nothing where there is no such file.
+
+    Raises:
+        ArrnError: for a file that does not describe a run.
+    """
+    path = folder / RUN_FILE
+    return read_document(path, FORMAT, FORMAT_VERSION) if path.exists() else {}
+
+
 def read_settings(folder: Path) -> RunSettings | None:
     """The settings in `run.json`, None where there is no such file.
 
@@ -88,8 +98,7 @@ def read_settings(folder: Path) -> RunSettings | None:
     path = folder / RUN_FILE
     if not path.exists():
         return None
-    document = read_document(path, FORMAT, FORMAT_VERSION)
-    settings = document.get("settings")
+    settings = read_facts(folder).get("settings")
     expected: dict[str, Any] = {
         "dataset": str,
         "model": str,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from arrn.data import Dataset, Examined, Selection, Source, Window, examine, hold_out, open_dataset
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.experiments.settings import RunSettings
+from arrn.experiments.trained_on import check_trained_on
 
 __all__ = ["SPLITS", "RunData", "open_run_data", "open_split"]
 
@@ -21,6 +23,7 @@ class RunData:
 
     Attributes:
         dataset: what was opened.
+        whole: the training set before anything was held out.
         train: what is trained on.
         validation: what was held out of the training set, or else the set's own validation split, if any.
         skipped: how many samples could not be read.
@@ -28,10 +31,17 @@ class RunData:
     """
 
     dataset: Dataset
+    whole: Source
     train: Examined
     validation: Examined | None
     skipped: int
     remarks: tuple[str, ...]
+
+    @property
+    def splits(self) -> list[str]:
+        """Those of `SPLITS` that a network can be evaluated on."""
+        missing = {"test": self.dataset.test, "validation": self.validation}
+        return [split for split in SPLITS if missing.get(split, self.train) is not None]
 
 
 def open_run_data(settings: RunSettings, progress: Callable[[int], None] | None = None) -> RunData:
@@ -46,11 +56,17 @@ def open_run_data(settings: RunSettings, progress: Callable[[int], None] | None 
     elif dataset.validation is not None:
         validation = examine(dataset.validation, settings.skip_bad, decode=settings.skip_bad)
     remarks = [*([dataset.remark] if dataset.remark else []), *examined.remarks]
-    return RunData(dataset, train, validation, len(examined.bad), tuple(remarks))
+    return RunData(dataset, examined.source, train, validation, len(examined.bad), tuple(remarks))
 
 
-def open_split(settings: RunSettings, split: str) -> Examined:
-    """The samples of one split of a run's data set: "test", or "validation" and "train" as the run had them."""
+def open_split(settings: RunSettings, split: str, run: Path | None = None) -> Examined:
+    """The samples of one split of a run's data set: "test", or "validation" and "train" as the run had them.
+
+    Args:
+        settings: of the run.
+        split: one of `SPLITS`.
+        run: the run's folder; what is drawn from another training set than its own is refused.
+    """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     if split == "test":
@@ -62,6 +78,8 @@ def open_split(settings: RunSettings, split: str) -> Examined:
             )
         return examine(test, settings.skip_bad, decode=settings.skip_bad)
     data = open_run_data(settings)
+    if run is not None and (split == "train" or settings.holdout):
+        check_trained_on(run, data.whole)
     if split == "train":
         return data.train
     if data.validation is None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
+from arrn.models.options import as_whole
 from arrn.nn.arrn import ARRN, Policy
 from arrn.nn.blocks import InvertedBlock, ResidualStack, ZeroPreservingBlock
 from arrn.nn.dropout import Draw, LaplacianDropout
@@ -79,8 +80,8 @@ def build_arrn(
     expansions = _per_size("expansion", expansion, len(ladder), float)
     depths = _per_size("depth", depth, len(ladder), int)
     counts = _per_size("repeats", repeats, len(ladder), int)
-    in_channels = _whole("in_channels", in_channels, 1)
-    num_classes = _whole("num_classes", num_classes, 0)
+    in_channels = as_whole("in_channels", in_channels, 1)
+    num_classes = as_whole("num_classes", num_classes, 0)
     smoothing = as_kernel(kernel)
 
     def make(kind: type[nn.Module], n: int) -> list[nn.Module]:
@@ -112,12 +113,6 @@ def build_arrn(
 
 def _one(blocks: list[nn.Module]) -> nn.Module:
     return blocks[0] if len(blocks) == 1 else ResidualStack(*blocks)
-
-
-def _whole(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ArrnError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
 
 
 def _per_size(name: str, value: Any, count: int, kind: type[Number]) -> list[Number]:

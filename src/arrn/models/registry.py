@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
-from arrn.signal.kernels import Kernel, kernel_options
+from arrn.nn.config import plain_option
 
-__all__ = ["create_model", "list_models", "model_options", "register"]
+__all__ = ["build_model", "create_model", "list_models", "model_options", "register", "takes_option"]
 
 Builder = Callable[..., nn.Module]
 
@@ -40,7 +39,12 @@ def model_options(name: str) -> dict[str, Any]:
     """
     if name not in _builders:
         raise unknown_name("model", name, _builders)
-    return {option: p.default for option, p in inspect.signature(_builders[name]).parameters.items()}
+    return {option: p.default for option, p in _named_options(inspect.signature(_builders[name])).items()}
+
+
+def takes_option(name: str, option: str) -> bool:
+    """Whether a model can be built with an option of that name, one of its own or any."""
+    return option in model_options(name) or _takes_any(inspect.signature(_builders[name]))
 
 
 def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **options: Any) -> nn.Module:
@@ -58,34 +62,38 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **
     >>> model.sizes
     (16, 8)
     """
+    if pretrained is None:
+        return build_model(name, options)
     if name not in _builders:
         raise unknown_name("model", name, _builders)
-    if pretrained is not None:
-        from arrn.saving import create_pretrained  # which builds its network here
+    from arrn.saving import create_pretrained  # which builds its network here
 
-        return create_pretrained(name, pretrained, options)
+    return create_pretrained(name, pretrained, options)
+
+
+def build_model(name: str, options: Mapping[str, Any]) -> nn.Module:
+    """`create_model` for a builder's options as data, whatever they are called (`pretrained`, say)."""
+    if name not in _builders:
+        raise unknown_name("model", name, _builders)
     builder = _builders[name]
     signature = inspect.signature(builder)
+    named = _named_options(signature)
     for option in options:
-        if option not in signature.parameters:
-            raise unknown_name(f"option of model {name!r}:", option, signature.parameters)
-    model = builder(**options)
+        if option not in named and not _takes_any(signature):
+            raise unknown_name(f"option of model {name!r}:", option, named)
     # Defaults are written down too: a file must not change its meaning when a later version has others.
-    resolved = signature.bind(**options)
-    resolved.apply_defaults()
-    plain = {key: _plain(value) for key, value in resolved.arguments.items()}
+    resolved = {option: parameter.default for option, parameter in named.items()} | dict(options)
+    plain = {option: plain_option(value) for option, value in resolved.items()}
+    model = builder(**options)
     model.config = {"name": name, "options": plain}  # type: ignore[assignment]  # nn.Module takes any attribute
     return model
 
 
-def _plain(value: Any) -> Any:
-    """An option as data that JSON can hold."""
-    if isinstance(value, Kernel):
-        return kernel_options(value)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
+def _named_options(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    """The parameters that can be given by name, but for those that a ``**`` gathers."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind in kinds}
+
+
+def _takes_any(signature: inspect.Signature) -> bool:
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values())

@@ -82,10 +82,10 @@ def train(
     per_epoch = len(batches)
     council = Council(step.team, stop, Cadence(per_epoch, checkpoint_every), per_epoch)
     leads = step.team.leads
-    done = 0
+    done, spent = 0, 0.0
     if start is not None:
         _check_counts(start, batches)
-        done = start.epoch * per_epoch + start.step
+        done, spent = start.epoch * per_epoch + start.step, _seconds_spent(start)
     step.model.train()
     for epoch in range(done // per_epoch, epochs):
         first = done % per_epoch
@@ -93,20 +93,21 @@ def train(
             step.reset()
         if watcher is not None:
             watcher.epoch_begins(epoch + 1, epochs, per_epoch, first)
-        began, seen_before, looked = time.monotonic(), step.totals[2], time.monotonic()
+        own_before, all_before = step.totals[2], step.team_totals[2]
+        began = looked = time.monotonic()
         for batch in batches.epoch(epoch, first):
             step(batch, done)
             done += 1
             if watcher is not None and time.monotonic() - looked > _SECONDS_BETWEEN_LOOKS:
                 loss, correct, seen = step.totals
                 looked = time.monotonic()
-                rate = step.team.size * (seen - seen_before) / (looked - began)
+                rate = step.team.size * (seen - own_before) / (looked - began)
                 watcher.step_done(done - epoch * per_epoch, loss / seen, correct / seen, rate)
             inside = done % per_epoch
             decision = council.after(done) if inside else None
             if decision is not None and decision.checkpoint:
                 _check_loss(step.team_totals[0], epoch)
-                _write(checkpoints, step, epoch, inside, batches)
+                _write(checkpoints, step, epoch, inside, batches, spent + time.monotonic() - began)
                 _stop_if_asked(decision.signal, f"epoch {epoch + 1}, step {inside} of {per_epoch}")
         loss, correct, seen = step.team_totals
         _check_loss(loss, epoch)
@@ -116,9 +117,10 @@ def train(
             "loss": loss / seen,
             "accuracy": correct / seen,
             "learning_rate": float(step.optimizer.param_groups[0]["lr"]),
-            "seconds": round(seconds, 3),
-            "examples_per_second": round((seen - seen_before * step.team.size) / seconds, 1),
+            "seconds": round(spent + seconds, 3),
+            "examples_per_second": round((seen - all_before) / seconds, 1),  # of late: machines may have changed
         }
+        spent = 0.0  # the next epoch is all this process's
         if validate is not None:
             entry |= validate(step.model)
             step.model.train()
@@ -142,6 +144,14 @@ def _check_counts(start: Checkpoint, batches: Batches) -> None:
         )
 
 
+def _seconds_spent(start: Checkpoint) -> float:
+    """How long the epoch that a checkpoint is in had taken; 0 in those from before it was written down."""
+    seconds = start.facts.get("seconds", 0.0)
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise ArrnError(f"{start.file_name} does not tell how long its epoch took: seconds are {seconds!r}")
+    return float(seconds)
+
+
 def _check_loss(loss: float, epoch: int) -> None:
     if not math.isfinite(loss):
         raise RunError(
@@ -150,8 +160,10 @@ def _check_loss(loss: float, epoch: int) -> None:
         )
 
 
-def _write(checkpoints: Checkpoints, step: TrainingStep, epoch: int, inside: int, batches: Batches) -> None:
-    facts = {"totals": step.team_totals, "counts": list(batches.counts)}
+def _write(
+    checkpoints: Checkpoints, step: TrainingStep, epoch: int, inside: int, batches: Batches, seconds: float = 0.0
+) -> None:
+    facts = {"totals": step.team_totals, "counts": list(batches.counts), "seconds": round(seconds, 3)}
     if step.team.leads:
         checkpoints.write(Checkpoint(epoch, inside, state_tensors(step), facts))
 

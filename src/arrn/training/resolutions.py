@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
 
 from arrn.models.entry import entry_grid, entry_kernel
+from arrn.models.fixed import ResampledNetwork
+from arrn.nn.arrn import ARRN
 from arrn.signal.grid import Grid, grid_of
 from arrn.signal.resample import resample
 
-__all__ = ["share_out"]
+__all__ = ["share_out", "uses_all_levels"]
 
 
 def share_out(
@@ -41,7 +43,26 @@ def share_out(
     for resolution, share, share_labels in shares:
         if len(share) == 0:
             continue
-        low = tuple(min(resolution, n) for n in size)
+        low = _lowered(size, resolution)
         grid = entry_grid(model, low)
         entering[grid].append((resample(resample(share, low), grid, kernel), share_labels))
     return [(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in entering.values()]
+
+
+def uses_all_levels(model: nn.Module, grids: Iterable[Grid], resolutions: Sequence[int]) -> bool:
+    """Whether a batch on any of `grids`, shared out over `resolutions`, runs every part of the network.
+
+    An ARRN skips the levels above the grid on which its input enters; a switchable network runs the batch norms of
+    that grid alone.
+    """
+    needed = model.grids[:1] if isinstance(model, ARRN) else ()
+    if isinstance(model, ResampledNetwork):
+        needed = model.grids
+    entered = (
+        {entry_grid(model, _lowered(grid, resolution)) for resolution in resolutions or (max(grid),)} for grid in grids
+    )
+    return all(found.issuperset(needed) for found in entered)
+
+
+def _lowered(size: Grid, resolution: int) -> Grid:
+    return tuple(min(resolution, n) for n in size)

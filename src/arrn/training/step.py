@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import cast
 
@@ -18,11 +18,11 @@ from arrn.errors import ArrnError
 from arrn.gpu import Replay
 from arrn.nn.arrn import ARRN
 from arrn.nn.dropout import LaplacianDropout
-from arrn.signal.grid import format_grid, grid_of
+from arrn.signal.grid import Grid, format_grid, grid_of
 from arrn.teamwork import Team
 from arrn.training.optimisation import learning_rate, make_optimizer, set_learning_rate
 from arrn.training.recipe import Recipe
-from arrn.training.resolutions import share_out
+from arrn.training.resolutions import share_out, uses_all_levels
 
 __all__ = ["TrainingStep", "autocast_for", "order_memory"]
 
@@ -114,6 +114,7 @@ class TrainingStep:
         captured: whether to record the whole step as a CUDA graph (`Replay`); only on a GPU, and by itself.
         team: the processes that share each batch; their gradients are averaged (DistributedDataParallel).
         least_share: the fewest samples that a process of a team ever gets of a batch.
+        grids: that batches come on; none is the network's own alone.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class TrainingStep:
         captured: bool = False,
         team: Team | None = None,
         least_share: int = 0,
+        grids: Collection[Grid] = (),
     ) -> None:
         device = next(model.parameters()).device
         captured = captured and device.type == "cuda" and team is None
@@ -142,6 +144,7 @@ class TrainingStep:
         self._network: nn.Module = _Parts(network)
         if self.team.size > 1:
             idle = may_leave_out(model, least_share, len(recipe.resolutions))
+            idle = idle or not uses_all_levels(model, grids, recipe.resolutions)
             self._network = DistributedDataParallel(self._network, find_unused_parameters=idle)
         self._loss = torch.zeros((), device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import fx
 
 from arrn.errors import ArrnError
-from arrn.models.transplanting.layout import Layout, Point
+from arrn.models.transplanting.layout import LOWER, Layout, Point, share_left
 from arrn.models.transplanting.tracing import describe
 from arrn.signal.grid import covers, format_grid
 
@@ -49,7 +49,8 @@ def cut(traced: fx.GraphModule, layout: Layout, kept_whole: dict[str, str]) -> P
         del ends[-2]  # a base without weights learns nothing: it joins the run before it
     unspliced = _unspliced(falls, layout, kept_whole)
     if len(ends) < 3 or (len(ends) == 3 and unspliced):
-        raise ArrnError(_too_few(falls, nodes, layout, unspliced))
+        reasons = [*unspliced, *_weightless(falls, len(ends) - 1), *_straddled(nodes, layout)]
+        raise ArrnError(_too_few(falls, layout, reasons))
     *runs, base = (
         _piece(traced, nodes[start.index + 1 : end.index + 1], start.node, end.node, layout)
         for start, end in itertools.pairwise(ends)
@@ -73,16 +74,12 @@ def _falls(points: Sequence[Point]) -> list[tuple[Point, Point]]:
                 f"{describe(after.node)} raises the resolution, from {format_grid(before.grid)} to "
                 f"{format_grid(after.grid)}: only networks whose resolution falls from input to output can be spliced"
             )
-        if _fall(before.growth, after.growth) < 3 / 4:
+        if share_left(before.growth, after.growth) < LOWER:
             falls.append((before, after))
         elif not covers(before.grid, after.grid):
             continue  # padding that belongs to a layer to come: a cut after it would add to the grid
         before = after
     return falls
-
-
-def _fall(before: Sequence[float], after: Sequence[float]) -> float:
-    return min(b / a for a, b in zip(before, after, strict=True))
 
 
 def _has_weights(traced: fx.GraphModule, nodes: Sequence[fx.Node]) -> bool:
@@ -128,7 +125,7 @@ def _unspliced(falls: Sequence[tuple[Point, Point]], layout: Layout, kept_whole:
         f"between {_words(before.node)} and {_words(after.node)} the grid shrinks from {format_grid(before.grid)} to "
         f"{format_grid(after.grid)} without a signal of shape (batch, channels, *space) that is alive alone"
         for before, after in falls
-        if _fall(before.growth, after.growth) < 1 / 6 and after.node.all_input_nodes != [before.node]
+        if share_left(before.growth, after.growth) < 1 / 6 and after.node.all_input_nodes != [before.node]
     ]
     if layout.one_size:
         reasons.append(f"{layout.one_size} (a position embedding or a window ties it to one grid)")
@@ -136,29 +133,33 @@ def _unspliced(falls: Sequence[tuple[Point, Point]], layout: Layout, kept_whole:
     return reasons + whole[:2] + [f"{len(whole) - 2} more modules stay whole"] * (len(whole) > 2)
 
 
-def _too_few(
-    falls: Sequence[tuple[Point, Point]], nodes: list[fx.Node], layout: Layout, unspliced: Sequence[str]
-) -> str:
-    """Why there is not enough to cut."""
+def _weightless(falls: Sequence[tuple[Point, Point]], used: int) -> list[str]:
+    """What made places to cut be given up: of the `falls` only the first `used` have weights after them, in words."""
+    return [
+        f"no layer with weights works on the signal from {_words(after.node)} on (a convolution there would do)"
+        for _, after in falls[used : used + 1]
+    ]
+
+
+def _too_few(falls: Sequence[tuple[Point, Point]], layout: Layout, reasons: Sequence[str]) -> str:
+    """That there is not enough to cut, and why."""
     places = " and ".join(f"on the way to {_words(after.node)}" for _, after in falls)
     text = (
         "there are too few places to cut this network, where a single signal is alive and layers with weights then "
         f"lower its resolution (two are the least): {places or 'none'}"
     )
-    reasons = [*unspliced, *filter(None, [_straddled(nodes, layout)])]
     grid = format_grid(layout.points[-1].grid)
     return "; ".join([text, *(reasons or [f"its last signal still has the grid {grid}"])])
 
 
-def _straddled(nodes: Sequence[fx.Node], layout: Layout) -> str | None:
+def _straddled(nodes: Sequence[fx.Node], layout: Layout) -> list[str]:
     """The first layer that lowers the resolution while something else is needed later, in words."""
     for node, alive in zip(nodes, layout.alive, strict=True):
-        sources = [source for source in node.all_input_nodes if source in layout.growth]
-        if node in layout.growth and any(_fall(layout.growth[s], layout.growth[node]) < 3 / 4 for s in sources):
+        if layout.lowers(node):
             others = sorted(_words(value) for value in alive if value is not node)
             if others:
-                return f"{describe(node)} lowers the resolution while skip connections keep alive {', '.join(others)}"
-    return None
+                return [f"{describe(node)} lowers the resolution while skip connections keep alive {', '.join(others)}"]
+    return []
 
 
 def _words(node: fx.Node) -> str:

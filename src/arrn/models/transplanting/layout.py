@@ -9,6 +9,7 @@ No list of layers is needed, and where growth ends (global pooling, flattening),
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +17,17 @@ import torch
 from torch import fx
 
 from arrn.errors import ArrnError
+from arrn.models.transplanting.reading import read_sizes_early
 from arrn.models.transplanting.tracing import describe
 from arrn.signal.grid import Grid, format_grid
 
-__all__ = ["Layout", "Point", "find_layout"]
+__all__ = ["LOWER", "Layout", "Point", "find_layout", "share_left"]
 
 _BATCH, _OTHER_BATCH = 2, 3
 # Strides round; over this many more samples that makes no difference to the growth.
 _MORE = 1024
+# What is left of a resolution makes a lower one below this: a stride leaves a half or less.
+LOWER = 3 / 4
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,19 @@ class Layout:
     counts: dict[fx.Node, int | None]
     one_size: str | None
 
+    def lowers(self, node: fx.Node) -> bool:
+        """Whether a node gives a signal of lower resolution than one that it takes."""
+        taken = [self.growth[source] for source in node.all_input_nodes if source in self.growth]
+        return node in self.growth and any(share_left(growth, self.growth[node]) < LOWER for growth in taken)
+
+
+def share_left(before: Sequence[float], after: Sequence[float]) -> float:
+    """How much of a resolution is left, along the axis that loses most; both as `Point.growth`."""
+    return min(b / a for a, b in zip(before, after, strict=True))
+
 
 def find_layout(traced: fx.GraphModule, channels: int, grid: Grid) -> Layout:
-    """Runs the graph on meta tensors and reads its layout.
+    """Runs the graph on meta tensors and reads its layout; nodes that only read sizes are moved first.
 
     Raises:
         ArrnError: when the network fails at this size, naming the layer.
@@ -78,13 +92,14 @@ def find_layout(traced: fx.GraphModule, channels: int, grid: Grid) -> Layout:
         return probe
 
     here, there, wider = run(_BATCH, 0, True), run(_BATCH, _MORE, False), run(_OTHER_BATCH, 0, False)
-    nodes = list(traced.graph.nodes)
     counts = {
         node: None if (here.counts[node.name], wider.counts.get(node.name)) == (_BATCH, _OTHER_BATCH) else count
-        for node in nodes
+        for node in traced.graph.nodes
         if (count := here.counts.get(node.name)) is not None
         and (count == wider.counts.get(node.name) or count == _BATCH)
     }
+    read_sizes_early(traced, counts, {node for node in traced.graph.nodes if node.name in here.tuples})
+    nodes = list(traced.graph.nodes)
     alive = _alive_after(nodes, counts)
     growth = {}
     for node in nodes:
@@ -95,6 +110,8 @@ def find_layout(traced: fx.GraphModule, channels: int, grid: Grid) -> Layout:
                 growth[node] = gain
     points = []
     for index, live in enumerate(alive):
+        if nodes[index] in counts:
+            continue  # a cut before it lets the next piece read the size off its own signal
         if len(live) == 1 and live <= growth.keys():
             (node,) = live
             _, width, *space = here.shapes[node.name]
@@ -110,7 +127,8 @@ def find_layout(traced: fx.GraphModule, channels: int, grid: Grid) -> Layout:
 def _alive_after(nodes: list[fx.Node], counts: dict[fx.Node, int | None]) -> list[set[fx.Node]]:
     """For each node, which values that depend on the input are still needed once it has run.
 
-    Counts do not, since they can be had from any signal.
+    Counts are not: the batch's size can be read off any signal, and the others are known. Nor is what they
+    are read from, if only they need it: `read_sizes_early` has put them directly behind it.
     """
     position = {node: n for n, node in enumerate(nodes)}
     varying: set[fx.Node] = set()
@@ -131,7 +149,7 @@ class _Unknown:
 
 
 class _Probe(fx.Interpreter):
-    """Runs a graph without numbers; notes shapes, whole numbers and failures, by the name of the node."""
+    """Runs a graph without numbers; notes shapes, whole numbers, tuples of those and failures, by nodes' names."""
 
     def __init__(self, bare: fx.GraphModule, strict: bool) -> None:
         super().__init__(bare)
@@ -139,6 +157,7 @@ class _Probe(fx.Interpreter):
         self.strict = strict
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.counts: dict[str, int] = {}
+        self.tuples: set[str] = set()
         self.failures: set[str] = set()
 
     def run_node(self, n: fx.Node) -> Any:
@@ -158,4 +177,6 @@ class _Probe(fx.Interpreter):
             self.shapes[n.name] = tuple(value.shape)
         elif isinstance(value, int) and not isinstance(value, bool):
             self.counts[n.name] = value
+        elif isinstance(value, tuple) and all(isinstance(number, int) for number in value):
+            self.tuples.add(n.name)
         return value

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from torch import fx, nn
 
 from arrn.errors import ArrnError
+from arrn.models.transplanting.lengths import recorded_lengths
 
-__all__ = ["describe", "trace"]
+__all__ = ["calls_around", "describe", "trace"]
 
 _PREFIX = "network"
 # Layers that others look for by type, also when subclassed: norms to awaken or freeze, an identity where a
@@ -32,22 +32,22 @@ class _OneInput(nn.Module):
 
 
 class _RecoveringTracer(fx.Tracer):
-    """A tracer that takes a module as one opaque layer when its code cannot be traced.
+    """A tracer that takes a module as one opaque layer when it is told to, or when its code cannot be traced.
 
     Code that branches on the values or the shape of its input cannot. The innermost such module is
     kept whole; all around it is traced.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, layers: Container[str]) -> None:
         super().__init__()
+        self.layers = layers
         self.kept_whole: dict[str, str] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if super().is_leaf_module(m, module_qualified_name) or isinstance(m, _KEPT):
-            return True
-        # Tracing settles branches on self.training for good, so a module that asks is kept whole, unless
-        # it spans resolutions: then there is something to cut inside.
-        return _asks_for_mode(m) and _strided_layers(m) < 2
+        if module_qualified_name == _PREFIX:
+            return False  # the network itself: as one layer there would be nothing to cut
+        own = _own_path(module_qualified_name)
+        return own in self.layers or isinstance(m, _KEPT) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -65,8 +65,12 @@ class _RecoveringTracer(fx.Tracer):
             return self.create_proxy("call_module", path, args, kwargs)
 
 
-def trace(network: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
+def trace(network: nn.Module, layers: Container[str] = ()) -> tuple[fx.GraphModule, dict[str, str]]:
     """The network as a graph, in evaluation mode, sharing its modules.
+
+    Args:
+        network: the network.
+        layers: paths of its modules that are not looked into, next to the layers of torch.
 
     Returns:
         The graph, whose nodes name the network's own layers; and, for each module that could not be
@@ -76,11 +80,12 @@ def trace(network: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
         ArrnError: when the network's own forward cannot be traced.
     """
     mode = network.training
-    wrapper, tracer = _OneInput(network), _RecoveringTracer()
+    wrapper, tracer = _OneInput(network), _RecoveringTracer(layers)
     modes = {module: module.training for module in network.modules()}
     wrapper.eval()
     try:
-        graph = tracer.trace(wrapper)
+        with recorded_lengths(network):
+            graph = tracer.trace(wrapper)
     finally:
         for module, training in modes.items():
             module.training = training
@@ -94,34 +99,30 @@ def trace(network: nn.Module) -> tuple[fx.GraphModule, dict[str, str]]:
             setattr(network, name, value)
     for node in graph.nodes:
         if node.op in ("call_module", "get_attr"):
-            node.target = node.target.removeprefix(f"{_PREFIX}.")
+            node.target = _own_path(node.target)
     traced = fx.GraphModule(network, graph, type(network).__name__)
     traced.training = mode
-    return traced, {path.removeprefix(f"{_PREFIX}."): why for path, why in tracer.kept_whole.items()}
+    return traced, {_own_path(path): why for path, why in tracer.kept_whole.items()}
 
 
 def describe(node: fx.Node) -> str:
     """A node in words that a user can find in the network: the layer, or the function and where it is called."""
     if node.op == "call_module":
         return f"layer {node.target!r}"
-    stack = [path.removeprefix(_PREFIX).removeprefix(".") for path, _ in node.meta.get("nn_module_stack", {}).values()]
-    place = f" in {stack[-1]!r}" if stack and stack[-1] else " in its forward"
+    *_, module = ["", *calls_around(node).values()]
+    place = f" in {module!r}" if module else " in its forward"
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return f"{name}(){place}"
 
 
-def _asks_for_mode(module: nn.Module) -> bool:
-    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
-    return code is not None and "training" in code.co_names
+def calls_around(node: fx.Node) -> dict[str, str]:
+    """The calls within which a node is made, from the network's own on: the path of the module, for each call a key."""
+    return {call: _own_path(path) for call, (path, _) in node.meta.get("nn_module_stack", {}).items()}
 
 
-def _strided_layers(module: nn.Module) -> int:
-    def strided(layer: nn.Module) -> bool:
-        stride = getattr(layer, "stride", 1)
-        steps = stride if isinstance(stride, tuple | list) else (stride,)
-        return any(isinstance(step, int) and step > 1 for step in steps)
-
-    return sum(strided(layer) for layer in module.modules())
+def _own_path(path: str) -> str:
+    """A path as the network, not the wrapper around it, has it; "" is the network itself."""
+    return path.removeprefix(_PREFIX).removeprefix(".")
 
 
 def _reason(error: Exception) -> str:

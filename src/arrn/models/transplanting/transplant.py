@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Sequence
 
@@ -10,19 +9,21 @@ import torch
 from torch import fx, nn
 
 from arrn.errors import ArrnError, ConstancyError
+from arrn.models.options import as_whole
 from arrn.models.transplanting.blame import find_varying_node
 from arrn.models.transplanting.cutting import Pieces, cut
 from arrn.models.transplanting.dropout import drop_whole_channels, dropout_as_layers
 from arrn.models.transplanting.head import SourceHead
 from arrn.models.transplanting.ladder import check_ladder, discard
 from arrn.models.transplanting.layout import find_layout
+from arrn.models.transplanting.opening import trace_resolutions
 from arrn.models.transplanting.padding import replicate_padding
-from arrn.models.transplanting.tracing import trace
 from arrn.nn.arrn import ARRN, Policy
 from arrn.nn.dropout import Draw, LaplacianDropout
 from arrn.nn.head import Head
 from arrn.nn.projection import Projection
 from arrn.nn.residual import LaplacianResidual
+from arrn.nn.unwrapping import copy_unwrapped, unwrap
 from arrn.signal.grid import Grid, Size, as_grid, format_grid
 from arrn.signal.kernels import Kernel, KernelLike
 from arrn.signal.kernels import kernel as as_kernel
@@ -55,7 +56,8 @@ def transplant(
     else than the source did, and wants fine-tuning. The source itself is left alone.
 
     Args:
-        model: the network; called as ``model(x)``, traceable by `torch.fx` but for parts that may stay whole.
+        model: the network; called as ``model(x)``, traceable by `torch.fx` but for parts that may stay whole;
+            out of `DataParallel` and `torch.compile`, if it is in one.
         size: the highest resolution, at which the source would have run: the top of the ladder.
         in_channels: channels of the input, by default those of the source's first convolution.
         num_classes: a new classifier for so many classes (0: none); by default the source's own stays.
@@ -83,11 +85,12 @@ def transplant(
     >>> adaptive(torch.rand(2, 3, 11, 15)).shape
     torch.Size([2, 10])
     """
+    model = _check_network(model)
     first = _first_convolution(model)
-    if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 0):
-        raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes!r}")
+    if num_classes is not None:
+        num_classes = as_whole("num_classes", num_classes, 0)
     grid, smoothing = as_grid(size, first.weight.ndim - 2), as_kernel(kernel)
-    traced, kept_whole = trace(copy.deepcopy(model))
+    traced, kept_whole = trace_resolutions(copy_unwrapped(model), first.in_channels, grid)
     replicate_padding(traced, len(grid))
     dropout_as_layers(traced)
     layout = find_layout(traced, first.in_channels, grid)
@@ -101,7 +104,7 @@ def transplant(
             pieces.runs, itertools.pairwise(pieces.features[:-1]), itertools.pairwise(ladder), strict=True
         )
     ]
-    entering = first.in_channels if in_channels is None else in_channels
+    entering = first.in_channels if in_channels is None else as_whole("in_channels", in_channels, 1)
     result = ARRN(
         stem=_stem(entering, pieces.features[0], same=not skip_first),
         residuals=residuals,
@@ -113,11 +116,17 @@ def transplant(
     return _settle(result, first.weight).train(model.training)
 
 
-def _first_convolution(model: nn.Module) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
+def _check_network(model: nn.Module) -> nn.Module:
+    """The network out of its wrappers, if it is one and not an ARRN."""
     if not isinstance(model, nn.Module):
         raise ArrnError(f"expected a network (an nn.Module) to transplant, got a {type(model).__name__}")
-    if isinstance(model, ARRN):
+    network = unwrap(model)
+    if isinstance(network, ARRN):
         raise ArrnError("this network is an ARRN already: there is nothing to transplant")
+    return network
+
+
+def _first_convolution(model: nn.Module) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
     for module in model.modules():
         if isinstance(module, _CONVOLUTION):
             return module

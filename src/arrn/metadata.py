@@ -1,0 +1,100 @@
+"""`Metadata`: what a network expects of its inputs and what its outputs mean, kept beside its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from arrn.errors import ArrnError
+from arrn.signal.scaling import Normalisation
+
+__all__ = ["Metadata", "read_metadata"]
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a network expects of its inputs, and what its outputs mean.
+
+    Attributes:
+        mean, std: the normalisation of the inputs, one number per channel (None: not known).
+        resampler: how inputs were brought to lower resolutions, a name or `kernel_options`.
+        class_names: a name for each output.
+        window: seconds of sound that an input spans; None for what is no sound.
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    resampler: str | Mapping[str, Any] | None = None
+    class_names: tuple[str, ...] | None = None
+    window: float | None = None
+
+    def normalise(self, x: torch.Tensor) -> torch.Tensor:
+        """`x` as the network was trained to see it: of mean 0 and standard deviation 1 in each channel.
+
+        Args:
+            x: shape (batch, channels, *space); as stored (uint8 images, int16 sound), or floats with 1 for full scale.
+
+        Raises:
+            ArrnError: where mean and standard deviation are not known, or are those of another number of channels.
+
+        >>> Metadata(mean=(0.5,), std=(0.25,)).normalise(torch.tensor([[[0.5, 1.0]]]))
+        tensor([[[0., 2.]]])
+        """
+        if self.mean is None or self.std is None:
+            raise ArrnError("this network was saved without the mean and standard deviation of its inputs")
+        if x.ndim < 3 or x.shape[1] != len(self.mean):
+            raise ArrnError(f"expected shape (batch, {len(self.mean)}, *space), got {tuple(x.shape)}")
+        answer: torch.Tensor = Normalisation(self.mean, self.std).to(x.device)(x)
+        return answer
+
+    def for_classes(self, count: int) -> Metadata:
+        """The same for a network of `count` classes: the names of another number of classes are not theirs.
+
+        >>> Metadata(class_names=("cat", "dog")).for_classes(3).class_names is None
+        True
+        """
+        if self.class_names is None or len(self.class_names) == count:
+            return self
+        return dataclasses.replace(self, class_names=None)
+
+    def check_classes(self, count: int | None) -> None:
+        """Refuses the names of another number of classes than `count` (None: not known).
+
+        They are not just dropped: whoever wrote them meant something by them, and an answer by the wrong name, or by
+        none, would not show it.
+        """
+        if count is not None and self.class_names is not None and len(self.class_names) != count:
+            raise ArrnError(
+                f"{len(self.class_names)} class names for a network of {count} classes: "
+                "name each class, or let class_names be null (None)"
+            )
+
+
+def read_metadata(inputs: Mapping[str, Any]) -> Metadata:
+    """The metadata that a file holds; what it leaves out is not known.
+
+    Raises:
+        ArrnError: for a value that cannot be meant.
+    """
+
+    def numbers(name: str) -> tuple[float, ...] | None:
+        values = inputs.get(name)
+        if values is None:
+            return None
+        if not isinstance(values, list) or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+            raise ArrnError(f"{name} must be a list of numbers, got {values!r}")
+        return tuple(map(float, values))
+
+    names = inputs.get("class_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ArrnError(f"class_names must be a list of names, got {names!r}")
+    window = inputs.get("window")
+    if window is not None and not (isinstance(window, int | float) and math.isfinite(window) and window > 0):
+        raise ArrnError(f"window must be a number of seconds above 0, got {window!r}")
+    class_names = None if names is None else tuple(names)
+    return Metadata(numbers("mean"), numbers("std"), inputs.get("resampler"), class_names, window)

@@ -1,0 +1,53 @@
+"""From stored numbers to those that networks see: what stands for 1, and `Normalisation`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+__all__ = ["Normalisation", "full_scale"]
+
+
+def full_scale(dtype: torch.dtype) -> float:
+    """What stands for 1: normalisation and statistics are of samples divided by it.
+
+    >>> full_scale(torch.uint8), full_scale(torch.int16), full_scale(torch.float32)
+    (255.0, 32768.0, 1.0)
+    """
+    return {torch.uint8: 255.0, torch.int16: 32768.0}.get(dtype, 1.0)
+
+
+class Normalisation(nn.Module):
+    """Stored numbers (uint8, int16) to floats of mean 0 and standard deviation 1 per channel.
+
+    Args:
+        mean, std: of the samples divided by their `full_scale`, one number per channel: images in [0, 1], sound
+            in [-1, 1].
+
+    Shape: (batch, channels, *space), unchanged.
+
+    >>> Normalisation([0.5], [0.25])(torch.tensor([[[0, 255]]], dtype=torch.uint8))
+    tensor([[[-2.,  2.]]])
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        # Kept as x * scale + shift, for uint8: one pass over the samples.
+        scale = 1 / (full_scale(torch.uint8) * torch.tensor(std, dtype=torch.float64))
+        shift = -torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)
+        self.register_buffer("scale", scale.float(), persistent=False)
+        self.register_buffer("shift", shift.float(), persistent=False)
+
+    @property
+    def channels(self) -> int:
+        """How many the samples have."""
+        return len(self.get_buffer("scale"))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        shape = (-1, *[1] * (images.ndim - 2))
+        scale, shift = self.get_buffer("scale").view(shape), self.get_buffer("shift").view(shape)
+        if images.dtype != torch.uint8:
+            scale = scale * (full_scale(torch.uint8) / full_scale(images.dtype))
+        return images * scale + shift
