@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from arrn.cli.progress import PlainProgress, TerminalProgress, _Clock, duration, watch
@@ -45,6 +46,24 @@ def test_a_terminal_shows_loss_accuracy_examples_per_second_and_time_left() -> N
     for part in ("loss 1.234", "accuracy 50.0%", "1,234 examples/s", "0:00 left"):
         assert part in shown
     assert "epoch  2/10  loss 1.234" in text.getvalue()
+
+
+def test_a_terminal_shows_how_many_samples_are_read(
+    easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, text = console(terminal=True)
+    with watch(place) as watcher:
+        assert isinstance(watcher, TerminalProgress)
+        show = watcher.samples_seen
+
+        def show_at_once(what: str, done: int, total: int) -> None:
+            show(what, done, total)
+            watcher.bar.refresh()
+
+        monkeypatch.setattr(watcher, "samples_seen", show_at_once)
+        run_training(tiny_settings(easy), tmp_path / "run", Machine("cpu"), watcher=watcher)
+    for what in ("looking", "reading"):
+        assert re.search(rf"{what} .* 18/18", text.getvalue())
 
 
 def test_a_run_shows_its_bar_and_leaves_its_lines(easy: Path, tmp_path: Path) -> None:

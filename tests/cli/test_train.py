@@ -31,7 +31,8 @@ QUICK = [*MODEL, "--epochs", "2", "--batch-size", "4", "--device", "cpu"]
 def test_it_trains_what_the_library_trains(arrn_command: Command, easy: Path, tmp_path: Path, finished: Path) -> None:
     done = arrn_command("train", easy, *QUICK, "--out", tmp_path / "run")
     assert weights(tmp_path / "run") == weights(finished)
-    lines = done.out.splitlines()
+    what, *lines = done.out.splitlines()
+    assert what == "18 images of 3 classes: red, green, blue"
     assert lines[0].startswith("epoch 1/2  loss ")
     assert "examples/s" in lines[0]
     assert "0:0" in lines[0]  # time left

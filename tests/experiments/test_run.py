@@ -85,7 +85,8 @@ def test_what_a_killed_process_left_does_not_stand_in_the_way(easy: Path, tmp_pa
 
 def test_resume_without_a_checkpoint_starts_afresh_and_says_so(easy: Path, tmp_path: Path, finished: Path) -> None:
     out = tmp_path / "run"
-    assert said_by(tiny_settings(easy), out, resume=True) == [f"there is no checkpoint in {out} yet: starting afresh"]
+    said = said_by(tiny_settings(easy), out, resume=True)
+    assert said[1:] == [f"there is no checkpoint in {out} yet: starting afresh"]
     assert weights(out) == weights(finished)
 
 

@@ -68,6 +68,8 @@ class Listener:
     def __init__(self) -> None:
         self.rates: list[float] = []
 
+    def samples_seen(self, what: str, done: int, total: int) -> None: ...
+
     def epoch_begins(self, epoch: int, epochs: int, steps: int, first: int) -> None: ...
 
     def step_done(self, step: int, loss: float, accuracy: float, examples_per_second: float) -> None:

@@ -32,6 +32,9 @@ class PlainProgress:
         self.console = console
         self.clock = _Clock()
 
+    def samples_seen(self, what: str, done: int, total: int) -> None:
+        pass
+
     def epoch_begins(self, epoch: int, epochs: int, steps: int, first: int) -> None:
         self.clock.begin(epoch, epochs, steps, first)
 
@@ -65,6 +68,9 @@ class TerminalProgress:
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
+
+    def samples_seen(self, what: str, done: int, total: int) -> None:
+        self.bar.update(self.task, description=what, completed=done, total=total, visible=True)
 
     def epoch_begins(self, epoch: int, epochs: int, steps: int, first: int) -> None:
         self.clock.begin(epoch, epochs, steps, first)

@@ -22,7 +22,7 @@ from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import ARRN
 from arrn.saving import Metadata
 from arrn.teamwork import Team
-from arrn.training import Recipe, TrainingStep
+from arrn.training import Recipe, TrainingStep, Watcher
 from arrn.training.step import order_memory
 
 __all__ = ["Prepared", "Validate", "prepare"]
@@ -57,6 +57,7 @@ def prepare(
     team: Team,
     opened: ExitStack,
     say: Callable[[str], None],
+    watcher: Watcher | None = None,
 ) -> Prepared:
     """Builds the network and opens the batches.
 
@@ -68,12 +69,17 @@ def prepare(
         team: the processes of the run.
         opened: closes the batches when the run ends.
         say: told, in a line, of what a user should know.
+        watcher: told how many samples are in memory.
     """
 
     def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
+        def tell(done: int) -> None:
+            if watcher is not None:
+                watcher.samples_seen("reading", done, len(examined.sizes))
+
         seed, stream, workers = settings.seed, machine.stream, machine.workers
         return opened.enter_context(
-            open_batches(examined, placement, batch_size, device, seed, stream, workers, team=team)
+            open_batches(examined, placement, batch_size, device, seed, stream, workers, tell, team=team)
         )
 
     model, recipe = build_network(settings, data.train, say)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -93,7 +94,8 @@ def _run(
             _write_down(settings, out)  # before samples are read, which takes long: --resume needs no other flags
             opened.enter_context(taken_back_if_wrong(out))
         with in_turn(team):  # the first one downloads what is missing
-            data = open_run_data(settings)
+            data = open_run_data(settings, None if watcher is None else partial(watcher.samples_seen, "looking"))
+        say(_in_words(data))
         for remark in ([f"skipped {data.skipped} bad samples"] if data.skipped else []) + list(data.remarks):
             say(remark)
         checkpoints = Checkpoints(out / CHECKPOINTS)
@@ -101,7 +103,7 @@ def _run(
         check_same_start(start, team, out)
         if start is not None and team.leads:
             check_trained_on(out, data.whole)
-        run = prepare(settings, data, machine, device, team, opened, say)
+        run = prepare(settings, data, machine, device, team, opened, say, watcher)
         if start is not None:
             resume_from(run.step, start)
             say(f"going on from {start.file_name}")
@@ -116,6 +118,13 @@ def _run(
             train(run.step, run.batches, epochs, checkpoints, log, stop, start, every, run.validate, watcher)
             if team.leads:
                 _save(run.step.model, out, run.metadata)
+
+
+def _in_words(data: RunData) -> str:
+    """What is trained on: a split folder that was taken for a class shows here."""
+    names, few = data.dataset.class_names, 10
+    more = f" and {len(names) - few} more" if len(names) > few else ""
+    return f"{len(data.train.sizes):,} {data.whole.form.words} of {len(names)} classes: {', '.join(names[:few])}{more}"
 
 
 def _facts(data: RunData, device: torch.device, team: Team) -> dict[str, object]:

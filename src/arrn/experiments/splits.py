@@ -44,11 +44,18 @@ class RunData:
         return [split for split in SPLITS if missing.get(split, self.train) is not None]
 
 
-def open_run_data(settings: RunSettings, progress: Callable[[int], None] | None = None) -> RunData:
-    """Opens the training set, looks at every sample, and holds out or opens the validation split."""
+def open_run_data(settings: RunSettings, progress: Callable[[int, int], None] | None = None) -> RunData:
+    """Opens the training set, looks at every sample, and holds out or opens the validation split.
+
+    Args:
+        settings: of the run.
+        progress: told how many samples of the training set were looked at, and how many there are.
+    """
     dataset = _open(settings)
     # Whole images where bad ones are to be skipped: a header does not tell that an image is cut short.
-    examined = examine(dataset.train, settings.skip_bad, decode=settings.skip_bad, progress=progress)
+    total = len(dataset.train)
+    tell = None if progress is None else lambda done: progress(done, total)
+    examined = examine(dataset.train, settings.skip_bad, decode=settings.skip_bad, progress=tell)
     train, validation = examined, None
     if settings.holdout:
         parts = hold_out(examined.source, settings.holdout, derive_seed(settings.seed, "holdout"))

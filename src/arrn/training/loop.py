@@ -27,6 +27,9 @@ _SECONDS_BETWEEN_LOOKS = 0.5  # each look waits for the device, so looks are rar
 class Watcher(Protocol):
     """Whoever shows the progress of a run."""
 
+    def samples_seen(self, what: str, done: int, total: int) -> None:
+        """Before training, now and then: `done` of `total` samples were looked at, or read; `what` says which."""
+
     def epoch_begins(self, epoch: int, epochs: int, steps: int, first: int) -> None:
         """Epoch `epoch` (from 1) of `epochs` begins, at step `first` of its `steps`."""
 
