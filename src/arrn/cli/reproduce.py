@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arrn.cli.console import console, say
+from arrn.cli.console import print_wide, say
 from arrn.cli.running import job_table, run_jobs
 from arrn.cli.values import data_root
 
@@ -69,7 +69,7 @@ def reproduce(
         for run in runs
     ]
     if list_:
-        console.print(job_table(chosen, f"{experiment} on {dataset}"))
+        print_wide(job_table(chosen, f"{experiment} on {dataset}"))
         return
     to_do = [job for job in chosen if job.state() != "finished"]
     for job in chosen:
