@@ -10,6 +10,7 @@ import typer
 
 from arrn.cli.console import console, say
 from arrn.cli.values import assignments, data_root, set_or_path, whole_numbers
+from arrn.errors import ArrnError
 
 __all__ = ["train"]
 
@@ -90,7 +91,6 @@ def train(
     arrn train cifar10 --out runs/first --resume
     """
     from arrn.cli.progress import watch
-    from arrn.errors import ArrnError
     from arrn.experiments import Machine, RunSettings, read_settings, run_training
     from arrn.experiments.sets import usual_set
     from arrn.training import read_recipe
@@ -126,9 +126,9 @@ def train(
 
 def _next_step(folder: Path) -> str:
     """What to do with the run, if there are samples that it has not seen."""
-    from arrn.experiments.settings import read_facts
+    from arrn.experiments.settings import read_run_file
 
-    splits = read_facts(folder).get("splits", [])
+    splits = read_run_file(folder).get("splits", [])
     options = {"test": "", "validation": " --split validation"}
     usual = next((split for split in options if split in splits), None)
     return "" if usual is None else f"  (next: arrn evaluate {folder}{options[usual]})"

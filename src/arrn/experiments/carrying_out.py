@@ -26,7 +26,7 @@ from arrn.experiments.locking import locked
 from arrn.experiments.results import Result, write_result
 from arrn.experiments.run import run_training
 from arrn.experiments.sets import resolutions_for
-from arrn.experiments.settings import read_facts
+from arrn.experiments.settings import read_run_file
 from arrn.experiments.splits import open_split
 from arrn.models import create_model
 from arrn.models.entry import signal_axes
@@ -106,7 +106,7 @@ def _result(
         multiply_adds=list_multiply_adds(model, resolutions),
         report=report,
         training_seconds=round(sum(entry["seconds"] for entry in read_log(job.folder / LOG)), 3),
-        provenance=read_facts(job.folder)["provenance"],
+        provenance=read_run_file(job.folder)["provenance"],
         command=job.command,
         discrepancies=discrepancies,
     )

@@ -62,15 +62,12 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
 
 def _check_metadata(model: nn.Module, metadata: Metadata, folder: Path) -> None:
     """Refuses numbers that a file edited by hand may hold, before they become nonsense."""
-    options = config_of(model)["options"]
-    channels, classes, names = options.get("in_channels"), options.get("num_classes"), metadata.class_names
+    channels = config_of(model)["options"].get("in_channels")
     mean, std = metadata.mean or (), metadata.std or ()
     if channels is not None and (len(mean) != channels or len(std) != channels):
         raise ArrnError(f"{folder / CONFIG}: mean and std should have {channels} numbers each, got {mean} and {std}")
     if min(std) <= 0:
         raise ArrnError(f"{folder / CONFIG}: std must be above 0, got {std}")
-    if names is not None and classes is not None and len(names) != classes:
-        raise ArrnError(f"{folder / CONFIG}: {len(names)} class names for a network of {classes} classes")
 
 
 def judge(

@@ -27,7 +27,7 @@ from arrn.experiments.preparing import prepare
 from arrn.experiments.settings import RUN_FILE, RunSettings, write_settings
 from arrn.experiments.splits import RunData, open_run_data
 from arrn.experiments.team_run import check_same_start, in_turn
-from arrn.experiments.trained_on import TRAINED_ON, check_trained_on, describe_samples
+from arrn.experiments.trained_on import TRAINED_ON, TrainedOn, check_trained_on, describe_samples
 from arrn.provenance import provenance
 from arrn.saving import Metadata, save
 from arrn.teamwork import Team, join_team, team_device
@@ -101,16 +101,17 @@ def _run(
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
         check_same_start(start, team, out)
-        if start is not None and team.leads:
-            check_trained_on(out, data.whole)
+        samples = describe_samples(data.whole) if team.leads else None
+        if start is not None and samples is not None:
+            check_trained_on(out, samples)
         run = prepare(settings, data, machine, device, team, opened, say, watcher)
         if start is not None:
             resume_from(run.step, start)
             say(f"going on from {start.file_name}")
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
-        if team.leads:
-            _write_down(settings, out, _facts(data, device, team), run.recipe)
+        if samples is not None:
+            _write_down(settings, out, _facts(data, samples, device, team), run.recipe)
         done = 0 if start is None else start.epoch
         board = out / BOARD if machine.tensorboard else None
         with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:
@@ -127,11 +128,11 @@ def _in_words(data: RunData) -> str:
     return f"{len(data.train.sizes):,} {data.whole.form.words} of {len(names)} classes: {', '.join(names[:few])}{more}"
 
 
-def _facts(data: RunData, device: torch.device, team: Team) -> dict[str, object]:
+def _facts(data: RunData, samples: TrainedOn, device: torch.device, team: Team) -> dict[str, object]:
     """What `run.json` tells beside the settings."""
     facts: dict[str, object] = {"samples": len(data.train.source), "skipped": data.skipped, "device": str(device)}
     facts |= {"processes": team.size} if team.size > 1 else {}
-    facts |= {"splits": data.splits, TRAINED_ON: dataclasses.asdict(describe_samples(data.whole))}
+    facts |= {"splits": data.splits, TRAINED_ON: dataclasses.asdict(samples)}
     return facts | {"provenance": provenance()}
 
 

@@ -14,7 +14,7 @@ from arrn.documents import read_document, write_document
 from arrn.errors import ArrnError
 from arrn.training.recipe import PAPER_CIFAR, Recipe
 
-__all__ = ["RUN_FILE", "RunSettings", "read_facts", "read_settings", "write_settings"]
+__all__ = ["RUN_FILE", "RunSettings", "read_run_file", "read_settings", "write_settings"]
 
 RUN_FILE = "run.json"
 FORMAT, FORMAT_VERSION = "arrn run", 1
@@ -79,7 +79,7 @@ def write_settings(settings: RunSettings, folder: Path, facts: Mapping[str, Any]
     write_document(folder / RUN_FILE, FORMAT, FORMAT_VERSION, content)
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
+def read_run_file(folder: Path) -> dict[str, Any]:
     """All that `run.json` tells; nothing where there is no such file.
 
     Raises:
@@ -98,7 +98,7 @@ def read_settings(folder: Path) -> RunSettings | None:
     path = folder / RUN_FILE
     if not path.exists():
         return None
-    settings = read_facts(folder).get("settings")
+    settings = read_run_file(folder).get("settings")
     expected: dict[str, Any] = {
         "dataset": str,
         "model": str,

@@ -10,7 +10,7 @@ from arrn.data import Dataset, Examined, Selection, Source, Window, examine, hol
 from arrn.data.seeding import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.experiments.settings import RunSettings
-from arrn.experiments.trained_on import check_trained_on
+from arrn.experiments.trained_on import check_trained_on, describe_samples
 
 __all__ = ["SPLITS", "RunData", "open_run_data", "open_split"]
 
@@ -86,7 +86,7 @@ def open_split(settings: RunSettings, split: str, run: Path | None = None) -> Ex
         return examine(test, settings.skip_bad, decode=settings.skip_bad)
     data = open_run_data(settings)
     if run is not None and (split == "train" or settings.holdout):
-        check_trained_on(run, data.whole)
+        check_trained_on(run, describe_samples(data.whole))
     if split == "train":
         return data.train
     if data.validation is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from arrn.data import Source
 from arrn.errors import ArrnError
-from arrn.experiments.settings import RUN_FILE, read_facts
+from arrn.experiments.settings import RUN_FILE, read_run_file
 
 __all__ = ["TRAINED_ON", "TrainedOn", "check_trained_on", "describe_samples"]
 
@@ -58,8 +58,8 @@ def describe_samples(source: Source) -> TrainedOn:
     return TrainedOn(source.class_names, len(source), digest.hexdigest())
 
 
-def check_trained_on(run: Path, source: Source) -> None:
-    """Refuses a training set that is not the one of the run in the folder `run`.
+def check_trained_on(run: Path, now: TrainedOn) -> None:
+    """Refuses a training set, as it is `now`, that is not the one of the run in the folder `run`.
 
     Runs from before it was written down pass.
 
@@ -67,13 +67,13 @@ def check_trained_on(run: Path, source: Source) -> None:
         ArrnError: with what changed.
     """
     before = _read(run)
-    change = None if before is None else before.change(describe_samples(source))
+    change = None if before is None else before.change(now)
     if change is not None:
         raise ArrnError(f"the training set is not the one that the run in {run} was trained on: {change}")
 
 
 def _read(run: Path) -> TrainedOn | None:
-    found = read_facts(run).get(TRAINED_ON)
+    found = read_run_file(run).get(TRAINED_ON)
     if found is None:
         return None
     try:

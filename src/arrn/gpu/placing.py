@@ -20,7 +20,7 @@ def on_the_gpu_of_its_input(launch: Launch[Rest, Result]) -> Launch[Rest, Result
 
     @wraps(launch)
     def placed(x: torch.Tensor, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
-        # Asking takes a tenth of the host's time that changing does; on a CPU kernels are interpreted.
+        # Changing it takes the host longer than asking; on a CPU kernels are interpreted.
         if not x.is_cuda or x.get_device() == torch.cuda.current_device():
             return launch(x, *args, **kwargs)
         with torch.cuda.device(x.device):

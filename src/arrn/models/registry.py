@@ -37,14 +37,12 @@ def model_options(name: str) -> dict[str, Any]:
     >>> model_options("arrn_cifar10")["dropout"]
     0.65
     """
-    if name not in _builders:
-        raise unknown_name("model", name, _builders)
-    return {option: p.default for option, p in _named_options(inspect.signature(_builders[name])).items()}
+    return {option: p.default for option, p in _named_options(inspect.signature(_builder(name))).items()}
 
 
 def takes_option(name: str, option: str) -> bool:
     """Whether a model can be built with an option of that name, one of its own or any."""
-    return option in model_options(name) or _takes_any(inspect.signature(_builders[name]))
+    return option in model_options(name) or _takes_any(inspect.signature(_builder(name)))
 
 
 def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **options: Any) -> nn.Module:
@@ -64,8 +62,7 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **
     """
     if pretrained is None:
         return build_model(name, options)
-    if name not in _builders:
-        raise unknown_name("model", name, _builders)
+    _builder(name)  # a name that is not known is the first thing to say
     from arrn.saving import create_pretrained  # which builds its network here
 
     return create_pretrained(name, pretrained, options)
@@ -73,9 +70,7 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **
 
 def build_model(name: str, options: Mapping[str, Any]) -> nn.Module:
     """`create_model` for a builder's options as data, whatever they are called (`pretrained`, say)."""
-    if name not in _builders:
-        raise unknown_name("model", name, _builders)
-    builder = _builders[name]
+    builder = _builder(name)
     signature = inspect.signature(builder)
     named = _named_options(signature)
     for option in options:
@@ -87,6 +82,12 @@ def build_model(name: str, options: Mapping[str, Any]) -> nn.Module:
     model = builder(**options)
     model.config = {"name": name, "options": plain}  # type: ignore[assignment]  # nn.Module takes any attribute
     return model
+
+
+def _builder(name: str) -> Builder:
+    if name not in _builders:
+        raise unknown_name("model", name, _builders)
+    return _builders[name]
 
 
 def _named_options(signature: inspect.Signature) -> dict[str, inspect.Parameter]:

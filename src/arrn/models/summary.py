@@ -12,6 +12,7 @@ from arrn.models.fixed import ResampledNetwork
 from arrn.models.fourier import FourierClassifier
 from arrn.models.registry import create_model
 from arrn.models.rivals import SwitchableNetwork
+from arrn.nn.adapted import AdaptedARRN
 from arrn.nn.arrn import ARRN
 from arrn.nn.cost import count_parameters, multiply_adds
 from arrn.signal.grid import Grid
@@ -57,13 +58,14 @@ def summarise(name: str) -> ModelSummary:
     with torch.device("meta"):
         model = create_model(name).eval()
         if isinstance(model, ARRN):
+            lowest = model.at_resolution(model.grids[-1])
             return ModelSummary(
                 name,
                 "adaptive",
                 model.grids,
                 count_parameters(model),
-                count_parameters(model.at_resolution(model.grids[-1])),
-                _costs(model),
+                count_parameters(lowest),
+                _costs(model, lowest),
                 model.projection_parameters,
             )
         assert isinstance(model, ResampledNetwork | FourierClassifier)
@@ -72,11 +74,10 @@ def summarise(name: str) -> ModelSummary:
     return ModelSummary(name, _kind(model), model.grids, count, count, tuple(costs))
 
 
-def _costs(model: ARRN) -> tuple[int, ...]:
+def _costs(model: ARRN, lowest: AdaptedARRN) -> tuple[int, ...]:
     """Multiply-adds at each grid, highest first: what enters there, and all below it, of which each is counted once."""
-    last = model.grids[-1]
-    costs = [multiply_adds(model.at_resolution(last), (1, model.in_channels, *last))]
-    below = costs[0] - _entering(model, model.levels[-1].out_features, last)
+    costs = [multiply_adds(lowest, (1, model.in_channels, *lowest.size))]
+    below = costs[0] - _entering(model, model.levels[-1].out_features, lowest.size)
     for level in reversed(model.levels):
         below += multiply_adds(level, (1, level.in_features, *level.size))
         costs.append(below + _entering(model, level.in_features, level.size))

@@ -57,7 +57,7 @@ class ARRN(LaplacianChain):
             both interpolate up to it; above the top both smooth down to it.
         blockless: sizes between those of the ladder or under the base's, highest first, that dropout also drops to
             (`BlocklessLevel`), which teaches the network inputs of those resolutions. Where p is one number, those
-            on a residual's grid share it with that residual (`rates_between`).
+            on a residual's grid share it with that residual (`rates_between`), and it becomes one p for each.
 
     >>> from arrn.nn import Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
     >>> model = ARRN(

@@ -36,9 +36,9 @@ def note_option(model: nn.Module, option: str, value: object) -> None:
         # All options of a builder are written down when it is called: others than these it does not take.
         place = config["options"] if option in config["options"] else config.setdefault("changed", {})
         place[option] = plain_option(value)
-    metadata = getattr(model, "metadata", None)
-    if option == "num_classes" and isinstance(metadata, Metadata) and isinstance(value, int | np.integer):
-        model.metadata = metadata.for_classes(int(value))  # type: ignore[assignment]  # nn.Module takes any attribute
+    metadata, count = getattr(model, "metadata", None), plain_option(value)
+    if option == "num_classes" and isinstance(metadata, Metadata) and isinstance(count, int):
+        model.metadata = metadata.for_classes(count)  # type: ignore[assignment]  # nn.Module takes any attribute
 
 
 def change_option(model: nn.Module, option: str, value: Any) -> None:

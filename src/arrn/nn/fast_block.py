@@ -29,25 +29,22 @@ __all__ = ["can_fuse", "drawn_mask", "fused_forward"]
 class _Stage(NamedTuple):
     """A pointwise convolution, a norm, SiLU, a depthwise convolution, a norm, SiLU, perhaps dropout of channels."""
 
-    pointwise: nn.Module
-    norm: nn.Module
-    depthwise: nn.Module
-    depthwise_norm: nn.Module
+    pointwise: nn.Module | None
+    norm: nn.Module | None
+    activation: nn.Module | None
+    depthwise: nn.Module | None
+    depthwise_norm: nn.Module | None
+    depthwise_activation: nn.Module | None
     dropout: nn.Module | None
 
 
 def _stages(block: InvertedBlock) -> Iterator[_Stage]:
+    """The layers by their names; what is not there, since users may change a network, is None."""
     layers = block._modules
-    pointwise = "expand"
-    n = 1
-    while f"depthwise{n}" in layers:
-        yield _Stage(
-            block.get_submodule(pointwise),
-            block.get_submodule(f"{pointwise}_norm"),
-            block.get_submodule(f"depthwise{n}"),
-            block.get_submodule(f"depthwise{n}_norm"),
-            layers.get(f"depthwise{n}_dropout"),
-        )
+    pointwise, n = "expand", 1
+    while (depthwise := f"depthwise{n}") in layers:
+        names = [name + part for name in (pointwise, depthwise) for part in ("", "_norm", "_act")]
+        yield _Stage(*(layers.get(name) for name in (*names, f"{depthwise}_dropout")))
         pointwise, n = f"pointwise{n}", n + 1
 
 
@@ -70,23 +67,27 @@ def _is_folded(block: InvertedBlock) -> bool:
 
 
 def _is_as_built(block: InvertedBlock) -> bool:
-    """Whether the layers are those that `InvertedBlock` puts there, in their places: users may change a network."""
-    layers, training = dict(block._modules), block.training
-    pointwise, n = "expand", 1
-    while f"depthwise{n}" in layers:
-        depthwise = f"depthwise{n}"
-        if not (
-            _is_pointwise(layers.pop(pointwise, None))
-            and _is_norm(layers.pop(f"{pointwise}_norm", None), training)
-            and type(layers.pop(f"{pointwise}_act", None)) is nn.SiLU
-            and _is_depthwise(layers.pop(depthwise, None))
-            and _is_norm(layers.pop(f"{depthwise}_norm", None), training)
-            and type(layers.pop(f"{depthwise}_act", None)) is nn.SiLU
-            and _is_dropout(layers.pop(f"{depthwise}_dropout", None), training)
-        ):
-            return False
-        pointwise, n = f"pointwise{n}", n + 1
-    return _is_pointwise(layers.pop("contract", None)) and not layers
+    """Whether the layers are those that `InvertedBlock` puts there, in their places, and no others."""
+    stages = list(_stages(block))
+    found = 1 + sum(layer is not None for stage in stages for layer in stage)
+    return (
+        found == len(block)
+        and _is_pointwise(block._modules.get("contract"))
+        and all(_is_stage(stage, block.training) for stage in stages)
+    )
+
+
+def _is_stage(stage: _Stage, training: bool) -> bool:
+    return (
+        _is_pointwise(stage.pointwise)
+        and _is_norm(stage.norm, training)
+        and type(stage.activation) is nn.SiLU
+        and type(stage.depthwise) is ReplicateConv2d
+        and stage.depthwise.fits_kernel
+        and _is_norm(stage.depthwise_norm, training)
+        and type(stage.depthwise_activation) is nn.SiLU
+        and _is_dropout(stage.dropout, training)
+    )
 
 
 def _is_pointwise(layer: nn.Module | None) -> bool:
@@ -99,10 +100,6 @@ def _is_norm(layer: nn.Module | None, training: bool) -> bool:
     if type(layer) is nn.BatchNorm2d:
         return layer.training == training and layer.affine and layer.track_running_stats and layer.momentum is not None
     return type(layer) is nn.Identity and not training  # what a norm that was folded away leaves
-
-
-def _is_depthwise(layer: nn.Module | None) -> bool:
-    return type(layer) is ReplicateConv2d and layer.fits_kernel
 
 
 def _is_dropout(layer: nn.Module | None, training: bool) -> bool:
@@ -118,7 +115,7 @@ def fused_forward(block: InvertedBlock, x: torch.Tensor) -> torch.Tensor:
     return channels_first(_pointwise(block.get_submodule("contract"), rows))
 
 
-def _pointwise(convolution: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+def _pointwise(convolution: nn.Module | None, rows: torch.Tensor) -> torch.Tensor:
     assert isinstance(convolution, nn.Conv2d)
     weight = convolution.weight.flatten(1)
     if torch.is_grad_enabled() and convolution.bias is None:
@@ -181,7 +178,7 @@ def _infer_stage(stage: _Stage, rows: torch.Tensor) -> torch.Tensor:
     return y if after is None else norm_silu(y, after)
 
 
-def _running_normal(norm: nn.Module) -> torch.Tensor | None:
+def _running_normal(norm: nn.Module | None) -> torch.Tensor | None:
     """Rows of scale and shift from the running statistics; None for a norm that was folded away."""
     if not isinstance(norm, nn.BatchNorm2d):
         return None

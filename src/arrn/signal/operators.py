@@ -25,6 +25,9 @@ __all__ = [
 AxisOperator: TypeAlias = tuple[int, torch.Tensor]
 """An axis of space (0 is the first) and the (target, source) matrix that acts along it."""
 
+FEW_CHANNELS = 16
+"""Below this many channels, one matrix product for all samples pays, though channels must be turned around for it."""
+
 
 def axis_order(source: Grid, target: Grid) -> list[int]:
     """The axes of space in the order of least work: shrinking ones first, growing ones last."""
@@ -34,10 +37,6 @@ def axis_order(source: Grid, target: Grid) -> list[int]:
 def axes_to_resample(kernel: Kernel, source: Grid, target: Grid) -> list[int]:
     """The axes along which going from `source` to `target` changes anything, in the order of least work."""
     return [n for n in axis_order(source, target) if source[n] != target[n] or not kernel.keeps(source[n])]
-
-
-FEW_CHANNELS = 16
-"""Below this many channels, one matrix product for all samples pays, though channels must be turned around for it."""
 
 
 def apply_axes(x: torch.Tensor, operators: Sequence[AxisOperator]) -> torch.Tensor:
@@ -82,19 +81,19 @@ def apply_composed(
         minuend: a signal on the target grid, from which the answer is subtracted in the same pass.
     """
     batch, channels = x.shape[:2]
-    samples = matrix.shape  # after and before
+    after, before = matrix.shape
     innermost = is_channels_last(x)
     if innermost and channels >= FEW_CHANNELS:
-        operator, flat = matrix.expand(batch, -1, -1), channels_last(x).view(batch, samples[1], channels)
+        operator, flat = matrix.expand(batch, -1, -1), channels_last(x).view(batch, before, channels)
         if minuend is None:
             y = torch.bmm(operator, flat)
         else:
-            y = torch.baddbmm(channels_last(minuend).view(batch, samples[0], channels), operator, flat, alpha=-1)
+            y = torch.baddbmm(channels_last(minuend).view(batch, after, channels), operator, flat, alpha=-1)
         return channels_first(y.view(batch, *target, channels))
-    rows = x.reshape(batch * channels, samples[1])
+    rows = x.reshape(batch * channels, before)
     if minuend is None:
         y = F.linear(rows, matrix)
     else:
-        y = torch.addmm(minuend.reshape(batch * channels, samples[0]), rows, matrix.t(), alpha=-1)
+        y = torch.addmm(minuend.reshape(batch * channels, after), rows, matrix.t(), alpha=-1)
     y = y.view(batch, channels, *target)
     return channels_first(channels_last(y)) if innermost else y
