@@ -30,6 +30,7 @@ def test_what_is_wrapped_around_a_network_is_not_saved(tmp_path: Path) -> None:
             arrn.save(wrapper, tmp_path / name)
     finally:
         torch.distributed.destroy_process_group()
+    model.cpu()  # DataParallel put it on a GPU, if there is one
     for name in wrapped:
         assert torch.equal(arrn.load(tmp_path / name)(x), model(x))
 

@@ -5,6 +5,7 @@ import torch
 
 import arrn
 from arrn.gpu import Replay
+from arrn.nn import Frozen
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -92,6 +93,25 @@ def test_a_recording_outlives_the_autocast_in_which_it_was_made() -> None:
     for _ in range(4):  # whatever was freed is written to
         torch.full((64, 64), torch.nan, dtype=torch.bfloat16, device="cuda")
     torch.testing.assert_close(fast(x), expected)
+
+
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.filterwarnings("ignore")  # a compiler warns of its own insides
+@torch.no_grad()
+def test_what_is_compiled_is_not_compiled_again_while_it_is_recorded(cast: bool) -> None:
+    x = torch.randn(4, 3, 16, 16, device="cuda")
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.SiLU()).eval().cuda()
+    frozen = Frozen(network)
+    fast = Replay(frozen, torch.device("cuda"), warmup=1)
+    with torch.autocast("cuda", torch.bfloat16, enabled=cast):
+        expected = frozen(x).float()
+        fast(x)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            answer = fast(x)
+    assert fast.recordings == 1
+    network[0].weight.zero_()  # it is still the frozen network
+    for found in (answer, fast(x)):
+        torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=2e-2)
 
 
 @torch.no_grad()

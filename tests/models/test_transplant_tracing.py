@@ -99,11 +99,12 @@ def same(net: nn.Module) -> nn.Module:
     ids=["bare", "around", "parallel", "compiled", "parallel inside", "several"],
 )
 @pytest.mark.parametrize("kind", [Tutorial, Branching])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch 2.11's own, as its compiler is loaded
 def test_strides_by_functions_are_found(
     kind: type[Tutorial], wrap: Callable[[nn.Module], nn.Module], content: Callable[[nn.Module], nn.Module]
 ) -> None:
     net = kind()
-    source = wrap(net).eval()
+    source = wrap(net).eval().cpu()  # DataParallel puts what it is given on a GPU
     types = [type(module) for module in source.modules()]
     model = arrn.transplant(source, 46)
     assert model.sizes == (46, 20, 8)

@@ -95,7 +95,8 @@ class Replay(Generic[Result]):
         """An ordinary call, or the one that is recorded, on the stream of its own."""
         self._stream.wait_stream(here)
         self._stream.wait_stream(self._last)
-        with torch.cuda.stream(self._stream):
+        # What precedes a recording runs as it does, or a compiled function would be compiled anew within it.
+        with torch.cuda.stream(self._stream), _without_kept_casts():
             recording = self._record(key, inputs) if self._is_due(key) else None
             output = self._function(*inputs) if recording is None else recording.play(inputs)
         here.wait_stream(self._stream)
@@ -115,10 +116,7 @@ class Replay(Generic[Result]):
         generator = torch.cuda.default_generators[self._stream.device_index]
         as_it_was = generator.clone_state()
         try:
-            with (
-                _without_kept_casts(),
-                torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"),
-            ):
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
                 output = self._function(*fixed)
         except RuntimeError as error:
             self._refused = True
@@ -132,8 +130,11 @@ class Replay(Generic[Result]):
 
 @contextmanager
 def _without_kept_casts() -> Iterator[None]:
-    """Where autocast casts weights anew: a graph would go on reading casts that end with the caller's autocast."""
+    """Where the caller's autocast casts weights anew: a graph would go on reading casts that end with it."""
     kept = torch.is_autocast_cache_enabled()
+    if not (kept and torch.is_autocast_enabled("cuda")):
+        yield
+        return
     torch.set_autocast_cache_enabled(False)
     try:
         yield

@@ -53,4 +53,5 @@ def _form(x: torch.Tensor) -> Hashable:
     """All of an input, and of where it is called, that has the compiler begin anew."""
     kind = x.device.type
     cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    return x.shape, x.stride(), x.dtype, x.device, cast, torch.is_inference_mode_enabled()
+    modes = (cast, torch.is_autocast_cache_enabled(), torch.is_inference_mode_enabled())
+    return x.shape, x.stride(), x.dtype, x.device, *modes
