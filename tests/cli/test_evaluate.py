@@ -39,15 +39,26 @@ def test_flags_narrow_it(arrn_command: Command, finished: Path, tmp_path: Path) 
         assert min(image.size) > 300
 
 
+def test_flags_of_adaptive_networks_say_so_for_others(arrn_command: Command, easy: Path, tmp_path: Path) -> None:
+    fixed = ["--model", "resnet18_small_stem", "--option", "width=2", "--epochs", "1", "--device", "cpu"]
+    arrn_command("train", easy, *fixed, "--out", tmp_path / "run")
+    flags = ["--policy", "cheap", "--resolutions", "8", "--device", "cpu"]
+    assert "change nothing" in arrn_command("evaluate", tmp_path / "run", *flags).out
+    image = tmp_path / "image.png"
+    Image.new("RGB", (8, 8)).save(image)
+    assert "changes nothing" in arrn_command("predict", tmp_path / "run", image, *flags[:2]).out
+
+
 def test_another_data_set_does_not_overwrite_what_was_found_before(arrn_command: Command, tmp_path: Path) -> None:
     own, other = write_easy_set(tmp_path / "own"), write_easy_set(tmp_path / "other")
     run = tmp_path / "run"
     arrn_command("train", own, *MODEL, "--epochs", "1", "--out", run, "--device", "cpu")
-    for dataset in ([], ["--dataset", other], ["--dataset", other, "--split", "train"]):
-        arrn_command("evaluate", run, *dataset, "--resolutions", "8", "--device", "cpu")
+    for what in ([], ["--resampler", "area"], ["--dataset", other], ["--dataset", other, "--split", "train"]):
+        arrn_command("evaluate", run, *what, "--resolutions", "8", "--device", "cpu")
     found = {path.stem: json.loads(path.read_text()) for path in run.glob("evaluation*.json")}
-    assert set(found) == {"evaluation", "evaluation-other", "evaluation-other-train"}
-    assert [Path(found[name]["dataset"]).name for name in sorted(found)] == ["own", "other", "other"]
+    assert set(found) == {"evaluation", "evaluation-area", "evaluation-other", "evaluation-other-train"}
+    assert [Path(found[name]["dataset"]).name for name in sorted(found)] == ["own", "own", "other", "other"]
+    assert [found[name]["resampler"] for name in sorted(found)] == ["perfect", "area", "perfect", "perfect"]
     assert {path.stem for path in run.glob("evaluation*.png")} == set(found)
 
 

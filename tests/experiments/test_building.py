@@ -28,6 +28,13 @@ def test_a_size_that_means_nothing_is_refused(easy: Path, tmp_path: Path, size: 
         run_training(settings, tmp_path / "run", Machine("cpu"))
 
 
+@pytest.mark.parametrize("changes", [{"window": 2.0}, {"sample_rate": 8000}])
+def test_settings_of_sound_are_refused_for_images(easy: Path, tmp_path: Path, changes: dict[str, float]) -> None:
+    settings = dataclasses.replace(tiny_settings(easy), **changes)
+    with pytest.raises(ArrnError, match="holds images"):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+
+
 def test_a_models_policy_option_is_kept_and_the_recipes_is_used_otherwise(easy: Path, tmp_path: Path) -> None:
     chosen = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"policy": "cheap"})
     run_training(chosen, tmp_path / "option", Machine("cpu"))

@@ -46,7 +46,8 @@ def evaluate(
     json: Annotated[
         Path | None,
         typer.Option(
-            help="The JSON file [default: evaluation.json in the folder; with --dataset evaluation-NAME.json]."
+            help="The JSON file [default: evaluation.json in the folder; evaluation-NAME.json for another data set, "
+            "split or resampler]."
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="The picture [default: in the folder, named alike].")] = None,
@@ -103,9 +104,12 @@ def evaluate(
         say(f"skipped {report.facts['skipped']} bad samples")
     for remark in report.facts["remarks"]:
         say(remark)
+    if report.results[0]["adapt"] is None and not (policy is None and adapt is None):
+        say(f"{report.model} has no levels to skip: --policy and --adapt change nothing")
     # Named after what it is an evaluation of, so that it does not overwrite others in the folder.
     other = [] if dataset is None else [Path(report.dataset).name]
-    name = "-".join(["evaluation", *other, *([] if split == "test" else [split])])
+    parts = ["evaluation", *other, split if split != "test" else None, resampler]
+    name = "-".join(part for part in parts if part is not None)
     lines = accuracy_lines(report.model, report.results)
     total = report.results[0]["total"]
     title = f"{report.model} on {report.dataset}, {split} split of {total:,} samples"

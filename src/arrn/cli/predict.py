@@ -45,10 +45,13 @@ def predict(
     from arrn.evaluation import predict as answer
     from arrn.experiments import load_network, pick_device
     from arrn.models import signal_axes
-    from arrn.nn.arrn import as_policy
+    from arrn.nn.arrn import ARRN, as_policy
+    from arrn.nn.config import config_of
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
+    if chosen is not None and not isinstance(model, ARRN):
+        say(f"{config_of(model)['name']} has no levels to skip: --policy changes nothing")
     axes, channels, window = signal_axes(model) or 2, normalisation.channels, metadata.window or 1.0
     readable: list[tuple[Path, Grid]] = []
     bad: list[BadSample] = []

@@ -48,6 +48,8 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     torch.manual_seed(derive_seed(settings.seed, "weights"))
     model = _create(settings.model, options)
     check_fit(model, settings.model, form, train.source.name)
+    if form.ndim != 1 and (settings.window != 1.0 or settings.sample_rate is not None):
+        raise ArrnError(f"--window and --sample-rate are of sound, but {train.source.name!r} holds {form.words}")
     recipe = settings.recipe
     if form.ndim == 1 and recipe.flip:
         recipe = recipe.with_options({"flip": False})
