@@ -14,6 +14,8 @@ import pytest
 from arrn.experiments import read_results
 from commands import QUIET, Command, program
 
+RESULTS = Path(__file__).parents[2] / "results"
+
 
 def places(root: Path) -> list[object]:
     return ["--out", root / "runs", "--results", root / "results", "--device", "cpu"]
@@ -111,3 +113,13 @@ def test_stopped_or_killed_it_leaves_checkpoints_and_no_processes(
         pass
     assert "going on from checkpoint-" in output.read_text()
     wait_for(lambda: output.read_text().count("stopped by SIGTERM") == 2)
+
+
+@pytest.mark.parametrize("dataset", [folder.name for folder in sorted(RESULTS.iterdir())])
+def test_published_results_are_those_of_the_plan(arrn_command: Command, tmp_path: Path, dataset: str) -> None:
+    published = [result for result in read_results(RESULTS) if result.dataset == dataset]
+    seeds = ["--seeds", max(result.seed for result in published) + 1]
+    where = ["--dataset", dataset, *seeds, "--results", RESULTS, "--out", tmp_path, "--device", "cpu"]
+    out = arrn_command("reproduce", "all", *where, "--list").out
+    finished = {line.split()[1] for line in out.splitlines() if "finished" in line}
+    assert finished == {f"{result.name}-seed{result.seed}" for result in published}

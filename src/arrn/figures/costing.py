@@ -33,7 +33,7 @@ def efficiency(dataset: str, runs: Sequence[Run]) -> Drawing:
     panels: dict[str, Panel] = {}
     how = _how(ours)
     if how is None:
-        lacking.append(f"times of {ours.name}")
+        lacking += [f"times of {run.name}" for run in (ours, *others) if _how(run) is None]
     else:
         alike = [run for run in others if _how(run) == how]
         lacking += [f"times of {run.name}, measured as {ours.name}'s" for run in others if run not in alike]
