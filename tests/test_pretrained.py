@@ -118,3 +118,12 @@ def test_inputs_are_normalised_as_in_training() -> None:
         metadata.normalise(torch.zeros(2, 1, 4, 4))
     with pytest.raises(arrn.ArrnError, match="saved without the mean"):
         Metadata().normalise(images)
+    with pytest.raises(arrn.ArrnError, match=r"torch\.uint8, torch\.int16 or floats .*, got torch\.int64"):
+        metadata.normalise(images.long())
+    with pytest.raises(arrn.ArrnError, match=r"expected a torch\.Tensor, got ndarray"):
+        metadata.normalise(images.numpy())  # type: ignore[arg-type]
+
+
+def test_a_network_by_a_flag_is_refused() -> None:
+    with pytest.raises(arrn.ArrnError, match=r"pretrained takes the folder that arrn\.save wrote, got True"):
+        arrn.create_model("arrn_small", pretrained=True)

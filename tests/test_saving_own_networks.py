@@ -72,6 +72,14 @@ def test_options_that_a_builder_gathers_are_saved(tmp_path: Path, monkeypatch: p
     assert arrn.load(tmp_path).config["options"] == {"size": 16}
 
 
+def test_a_builder_that_is_not_registered_here_is_asked_for(own: ARRN, tmp_path: Path) -> None:
+    arrn.save(own, tmp_path)
+    name = own.config["name"]
+    del _builders[name]
+    with pytest.raises(arrn.ArrnError, match=rf"unknown model '{name}'.*register\('{name}', builder\)"):
+        arrn.load(tmp_path)
+
+
 def test_a_builders_option_may_be_called_pretrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_builders, "own", lambda pretrained=False: Plain())
     arrn.save(arrn.create_model("own"), tmp_path)

@@ -40,13 +40,16 @@ class Metadata:
             x: shape (batch, channels, *space); as stored (uint8 images, int16 sound), or floats with 1 for full scale.
 
         Raises:
-            ArrnError: where mean and standard deviation are not known, or are those of another number of channels.
+            ArrnError: where mean and standard deviation are not known, or are those of another number of channels;
+                for samples of another dtype.
 
         >>> Metadata(mean=(0.5,), std=(0.25,)).normalise(torch.tensor([[[0.5, 1.0]]]))
         tensor([[[0., 2.]]])
         """
         if self.mean is None or self.std is None:
             raise ArrnError("this network was saved without the mean and standard deviation of its inputs")
+        if not isinstance(x, torch.Tensor):
+            raise ArrnError(f"expected a torch.Tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
         if x.ndim < 3 or x.shape[1] != len(self.mean):
             raise ArrnError(f"expected shape (batch, {len(self.mean)}, *space), got {tuple(x.shape)}")
         answer: torch.Tensor = Normalisation(self.mean, self.std).to(x.device)(x)

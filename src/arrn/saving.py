@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from arrn.documents import read_document, write_document
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, unknown_name
 from arrn.metadata import Metadata, read_metadata
-from arrn.models.registry import build_model, takes_option
+from arrn.models.registry import build_model, list_models, takes_option
 from arrn.nn.config import CHANGEABLE, change_option, classes_of, config_of, plain_option
 from arrn.nn.unwrapping import unwrap
 from arrn.weights import (
@@ -114,6 +114,11 @@ class _Saved:
     def build(self, given: Mapping[str, Any]) -> nn.Module:
         """The network without its weights, with its metadata; options that are `given` replace the saved ones."""
         place = f"{self.directory / CONFIG}{f' with {dict(given)}' if given else ''}"
+        if self.name not in list_models():
+            raise ArrnError(
+                f"{place}: {unknown_name('model', self.name, list_models())}; if it is a network of your own, register "
+                f"its builder before: arrn.models.register({self.name!r}, builder)"
+            )
         try:
             changed = {option: given.get(option, value) for option, value in self.changed.items()}
             options = {**self.options, **{option: value for option, value in given.items() if option not in changed}}

@@ -10,6 +10,7 @@ import torch
 from arrn.data import BadSample, ImageFolder, open_dataset
 from arrn.errors import ArrnError
 from pictures import encoded, picture, write_folder
+from sounds import write_tones
 
 
 def test_splits_and_classes_are_found(tmp_path: Path) -> None:
@@ -118,6 +119,14 @@ def test_what_does_not_fit_is_named(tmp_path: Path, extra: str, complaint: str) 
     else:
         (tmp_path / extra).write_bytes(encoded(picture(4, 4)))
     with pytest.raises(ArrnError, match=complaint):
+        open_dataset(str(tmp_path))
+
+
+def test_images_beside_sound_are_refused(tmp_path: Path) -> None:
+    write_tones(tmp_path)
+    image = next(tmp_path.glob("train/*")) / "spectrogram.png"
+    image.write_bytes(encoded(picture(4, 4)))
+    with pytest.raises(ArrnError, match=r"holds images and sound, such as .*spectrogram\.png and .*\.wav"):
         open_dataset(str(tmp_path))
 
 

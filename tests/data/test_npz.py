@@ -111,9 +111,18 @@ def test_splits_of_different_kinds_are_refused(tmp_path: Path) -> None:
         open_dataset(str(file))
 
 
-def test_a_label_beyond_the_training_classes_is_a_bad_sample(tmp_path: Path) -> None:
+def test_a_class_that_training_does_not_have_is_refused_before_it(tmp_path: Path) -> None:
     labels = np.array([0, 1, 2, *[0] * 9], np.uint8)
-    dataset = open_dataset(str(write_npz(tmp_path / "set.npz", test_labels=labels)))
+    for split in ("test", "val"):
+        file = write_npz(tmp_path / "set.npz", **{f"{split}_labels": labels})
+        with pytest.raises(ArrnError, match=f"{split}_labels goes up to 2, but train_labels only to 1"):
+            open_dataset(str(file))
+
+
+def test_without_a_test_split_validation_stands_in_and_none_is_fine(tmp_path: Path) -> None:
+    dataset = open_dataset(str(write_npz(tmp_path / "set.npz", test_images=None, test_labels=None)))
     assert dataset.test is not None
-    with pytest.raises(ArrnError, match="test_images 2: has label 2, the 2 classes are numbered 0 to 1"):
-        examine(dataset.test)
+    assert (dataset.test.split, dataset.validation) == ("val", None)
+    none = dict.fromkeys(("test_images", "test_labels", "val_images", "val_labels"))
+    alone = open_dataset(str(write_npz(tmp_path / "alone.npz", **none)))
+    assert (len(alone.train), alone.test, alone.validation) == (12, None, None)

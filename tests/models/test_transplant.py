@@ -223,3 +223,45 @@ def test_the_network_prints_its_ladder() -> None:
     assert "residual  32 -> 16  3 -> 8" in text
     assert "12 -> 16" in text
     assert "16 -> 5" in text
+
+
+class Backwards(nn.Module):
+    """Registers its stem last, and rearranges its input first."""
+
+    def __init__(self, block: int) -> None:
+        super().__init__()
+        self.rest = plain()[1:]
+        self.stem = nn.Conv2d(3 * block**2, 6, 1)
+        self.rearranged = nn.PixelUnshuffle(block)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rest(self.stem(self.rearranged(x)))
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_channels_are_those_that_the_network_takes(block: int) -> None:
+    model = arrn.transplant(Backwards(block), 32 * block).eval()
+    assert model.in_channels == 3
+    assert model(torch.rand(1, 3, 9, 9)).shape == (1, 5)
+
+
+class ZeroPadded(nn.Module):
+    """A residual layer whose shortcut fills up channels with zeros that it makes as it runs."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(features, 2 * features, 3, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        short = x[:, :, ::2, ::2]
+        batch, features, height, width = short.shape
+        return torch.relu(self.conv(x) + torch.cat([short, torch.zeros((batch, features, height, width))], 1))
+
+
+@torch.no_grad()
+def test_tensors_made_in_forward_are_taken_along() -> None:
+    stages = [ZeroPadded(4 * 2**n) for n in range(3)]
+    source = nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1), *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 3))
+    model = arrn.transplant(source, 32).eval()
+    assert model.sizes == (32, 16, 8)
+    assert adaptation_discrepancy(model, torch.randn(2, 3, 11, 11)) < 1e-5

@@ -98,6 +98,11 @@ def wide_kernel() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 9, 2), plain())
 
 
+class Unit(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.norm(dim=1, keepdim=True)
+
+
 def flattening() -> nn.Module:
     return nn.Sequential(*plain()[:6], nn.Flatten(), nn.Linear(16 * 4 * 4, 5))
 
@@ -116,6 +121,10 @@ def decoder() -> nn.Module:
         (lambda: arrn.transplant(decoder(), 32), "layer '1' raises the resolution, from 4 to 8"),
         (lambda: arrn.transplant(Positioned(), 32), "add() in its forward works at 32 but not at 1056"),
         (lambda: arrn.transplant(Resized(), 32), "depends on the position, because of interpolate() in its forward"),
+        (
+            lambda: arrn.transplant(nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, bias=False), Unit(), *plain()), 32),
+            "the run of layers from 32 to 16 has no answer to zero, because of truediv() in '1'",
+        ),
         (lambda: arrn.transplant(Branching(), 32), "`if x.mean() > 0:`"),
         (lambda: arrn.transplant(TwoAnswers(), 32), "must return one tensor, but it returns a tuple"),
         (lambda: arrn.transplant(mixer(), 32), "layer '2' works at 32 but not at 1056"),

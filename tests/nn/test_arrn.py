@@ -245,6 +245,14 @@ def assemble(*residuals: LaplacianResidual, stem: int = 4, **options: object) ->
         (lambda: small()(torch.rand(1, 1, 12, 12)), "expected 3 channels, got 1"),
         (lambda: small()(torch.rand(1, 3, 0, 12)), "at least 1 sample"),
         (lambda: small()(torch.ones(1, 3, 12, 12, dtype=torch.int64)), "got torch.int64: convert and normalise"),
+        (
+            lambda: small()(torch.rand(1, 3, 12, 12, dtype=torch.float64)),
+            "samples of torch.float32, as the network's weights, got torch.float64: either x.to(torch.float32)",
+        ),
+        (
+            lambda: small().half().at_resolution(8)(torch.rand(1, 3, 8, 8)),
+            "or network.to(torch.float32)",
+        ),
         (lambda: small()(torch.rand(1, 3, 12, 12), policy="exakt"), "unknown policy 'exakt'; did you mean 'exact'?"),
         (lambda: small(policy="cheep"), "did you mean 'cheap'?"),
         (lambda: small().at_resolution(0), "at least 1, got 0"),

@@ -103,6 +103,39 @@ def test_refuses_and_names_the_submodule(block: nn.Module, culprit: str) -> None
     assert isinstance(caught.value, arrn.ArrnError)
 
 
+class Unit(nn.Module):
+    """Every sample's features divided by their length: 0 / 0 for a zero input."""
+
+    def __init__(self, claim: bool = False) -> None:
+        super().__init__()
+        self.preserves_zero = claim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.norm(dim=1, keepdim=True)
+
+
+def test_an_answer_that_is_no_number_is_refused() -> None:
+    with pytest.raises(arrn.ConstancyError, match=r"no number, because of submodule '1' \(Unit\)") as caught:
+        check_zero_constant(nn.Sequential(conv("zeros", bias=False), Unit()), 4, 9)
+    assert caught.value.submodule == "1"
+    with pytest.raises(arrn.ConstancyError, match="by up to inf"):
+        check_zero_constant(Unit(claim=True), 4, 9)
+
+
+class Averaging(nn.Module):
+    """Makes its weights as it runs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.conv2d(x, torch.ones(x.shape[1], 1, 3, 3) / 9, groups=x.shape[1])
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_block_may_make_tensors_of_the_usual_dtype_on_the_usual_device(device: str) -> None:
+    block = nn.Sequential(nn.Conv2d(4, 6, 1), Averaging()).to(device)
+    assert check_zero_constant(block, 4, 9) == (6, (7, 7))
+    assert torch.get_default_dtype() == torch.float32
+
+
 def test_message_says_what_to_do() -> None:
     with pytest.raises(arrn.ConstancyError, match="padding_mode='replicate', 'reflect' or 'circular'"):
         check_zero_constant(REFUSED["zero padding after a bias"][0], 4, 9)

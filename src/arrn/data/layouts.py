@@ -109,7 +109,7 @@ def _npz(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     if found is None:
         return None
     file, remark = found
-    train, validation, test = open_npz(file)
+    train, test, validation = open_npz(file)
     return Splits(train, test, validation, remark)
 
 
@@ -120,8 +120,11 @@ def _class_folders(name: str, root: Path, window: Window, by_name: bool) -> Spli
     if train is None:
         return None
     codec: Codec = PICTURES
-    if next(files_in(train, PICTURES), None) is None:
-        if next(files_in(train, SoundCodec), None) is None:
+    picture, clip = next(files_in(train, PICTURES), None), next(files_in(train, SoundCodec), None)
+    if picture is not None and clip is not None:
+        raise ArrnError(f"{root} holds images and sound, such as {picture} and {clip}: a set is of one kind of them")
+    if picture is None:
+        if clip is None:
             return None
         codec = SoundCodec(window.at_rate_of((path, path) for path in files_in(train, SoundCodec)))
     sources = {

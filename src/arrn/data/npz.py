@@ -75,12 +75,23 @@ class NpzArrays(Source):
         return self.__dict__ | {"_samples": None}
 
 
-def open_npz(file: Path, name: str | None = None) -> tuple[NpzArrays, NpzArrays | None, NpzArrays]:
-    """The training split, the validation split (None where there is none) and the test split of a file."""
+def open_npz(file: Path, name: str | None = None) -> tuple[NpzArrays, NpzArrays | None, NpzArrays | None]:
+    """The training split, the test split and the validation split of a file; all but the first may be None.
+
+    A validation split stands in for a test split that is not there.
+
+    Raises:
+        ArrnError: also for a class that the training split does not have.
+    """
     with _opened(file) as arrays:
-        has_validation = any(key.startswith("val_") for key in arrays.files)
-    validation = NpzArrays(file, "val", name) if has_validation else None
-    return NpzArrays(file, "train", name), validation, NpzArrays(file, "test", name)
+        there = {key.partition("_")[0] for key in arrays.files}
+    train = NpzArrays(file, "train", name)
+    test, validation = (NpzArrays(file, split, name) if split in there else None for split in ("test", "val"))
+    last = len(train.class_names) - 1
+    for other in (test, validation):
+        if other is not None and (largest := int(other.labels.max())) > last:
+            raise ArrnError(f"{file}: {other.split}_labels goes up to {largest}, but train_labels only to {last}")
+    return (train, test, validation) if test is not None else (train, validation, None)
 
 
 def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:

@@ -63,6 +63,8 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **
     if pretrained is None:
         return build_model(name, options)
     _builder(name)  # a name that is not known is the first thing to say
+    if not isinstance(pretrained, str | os.PathLike):
+        raise ArrnError(f"pretrained takes the folder that arrn.save wrote, got {pretrained!r}")
     from arrn.saving import create_pretrained  # which builds its network here
 
     return create_pretrained(name, pretrained, options)

@@ -58,7 +58,7 @@ class AdaptedARRN(LaplacianChain):
         return r
 
     def _check(self, x: torch.Tensor) -> None:
-        grid = check_signal(x, len(self.size), self.projection.in_features)
+        grid = check_signal(x, len(self.size), self.projection.in_features, self.projection.weight)
         if grid != self.size:
             raise ArrnError(
                 f"this network was cast to inputs of size {format_grid(self.size)}, got {format_grid(grid)}: "

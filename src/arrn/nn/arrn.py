@@ -217,7 +217,7 @@ class ARRN(LaplacianChain):
         return [self.stem.weight, *(residual.projection.weight for residual in self.levels[:level])]
 
     def _entry_level(self, x: torch.Tensor, adapt: bool, policy: Policy | None) -> int:
-        grid = check_signal(x, self.ndim, self.in_channels)
+        grid = check_signal(x, self.ndim, self.in_channels, self.stem.weight)
         return self.level(grid, policy) if adapt else 0
 
     def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:

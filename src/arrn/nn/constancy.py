@@ -8,7 +8,9 @@ position embeddings and element-wise dropout break it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,7 @@ __all__ = [
     "TOLERANCE",
     "block_grid",
     "check_zero_constant",
+    "made_like",
     "output_shape",
     "preserves_zero",
     "probe_of",
@@ -122,7 +125,7 @@ def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Tens
     """Calls the block, and makes sure that what comes out is a signal."""
     arguments = (x, context) if takes_context(probe) else (x,)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), made_like(x):
             answer = probe(*arguments)
     except (RuntimeError, ValueError, TypeError) as error:
         raise ArrnError(f"the block fails on an input of shape {tuple(x.shape)}: {error}") from error
@@ -132,6 +135,18 @@ def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Tens
             f"a block must return a signal of shape (batch, channels, *space) with {x.ndim - 2} axes, got {got}"
         )
     return answer
+
+
+@contextmanager
+def made_like(x: torch.Tensor) -> Iterator[None]:
+    """Where tensors that a block makes for itself, by `torch.zeros` and the like, have the device and dtype of `x`."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(x.dtype)
+    try:
+        with x.device:
+            yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 def _randomise(module: nn.Module, generator: torch.Generator) -> None:
@@ -165,13 +180,18 @@ def zero_sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().max())
+    return _as_size(tensor.abs().max())
 
 
 def _varies_over(tensor: torch.Tensor, space: Iterable[int]) -> float:
     """How far a tensor is from constant over the axes `space`, relative to its largest value."""
     stray = (tensor - tensor.mean(dim=tuple(space), keepdim=True)).abs().max()
-    return float(stray / tensor.abs().max().clamp_min(1e-30))
+    return _as_size(stray / tensor.abs().max().clamp_min(1e-30))
+
+
+def _as_size(value: torch.Tensor) -> float:
+    """A number that compares: what is not a number is as far from right as can be."""
+    return float(value.nan_to_num(nan=math.inf, posinf=math.inf))
 
 
 def variation(tensor: torch.Tensor) -> float:
@@ -232,6 +252,13 @@ def _zero_error(trace: _Trace, size: float) -> ConstancyError:
 
 
 def _constancy_error(trace: _Trace, deviation: float, training: bool, ndim: int) -> ConstancyError:
+    if math.isinf(deviation):
+        return ConstancyError(
+            f"the block answers a zero input by what is no number, because of {trace.where}: add a small number to "
+            "what it divides by, or pass check=False to build it all the same",
+            trace.name,
+            deviation,
+        )
     culprit = trace.culprit
     advice = "remove what depends on the position"
     if isinstance(culprit, nn.Conv1d | nn.Conv2d | nn.Conv3d) and culprit.padding_mode == "zeros":

@@ -132,8 +132,10 @@ def format_sizes(grids: Sequence[Grid]) -> tuple[Size, ...]:
     return tuple(grids)
 
 
-def check_signal(x: torch.Tensor, ndim: int | None = None, channels: int | None = None) -> Grid:
-    """The grid of `x`, shaped (batch, channels, *space); refuses what is no such signal."""
+def check_signal(
+    x: torch.Tensor, ndim: int | None = None, channels: int | None = None, weight: torch.Tensor | None = None
+) -> Grid:
+    """The grid of `x`, shaped (batch, channels, *space); refuses what is no such signal, or not of `weight`'s dtype."""
     if not isinstance(x, torch.Tensor):
         raise ArrnError(f"expected a torch.Tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
     layout = {1: "length", 2: "height, width", 3: "depth, height, width"}
@@ -150,6 +152,11 @@ def check_signal(x: torch.Tensor, ndim: int | None = None, channels: int | None 
     if not x.is_floating_point():
         raise ArrnError(
             f"expected floating-point samples, got {x.dtype}: convert and normalise first, for example x.float() / 255"
+        )
+    if weight is not None and x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ArrnError(
+            f"expected samples of {weight.dtype}, as the network's weights, got {x.dtype}: either x.to({weight.dtype}) "
+            f"or network.to({x.dtype})"
         )
     grid = grid_of(x)
     if 0 in grid:

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from arrn.errors import ArrnError
+
 __all__ = ["Normalisation", "full_scale"]
+
+_FULL_SCALE = {torch.uint8: 255.0, torch.int16: 32768.0}
 
 
 def full_scale(dtype: torch.dtype) -> float:
@@ -16,7 +20,11 @@ def full_scale(dtype: torch.dtype) -> float:
     >>> full_scale(torch.uint8), full_scale(torch.int16), full_scale(torch.float32)
     (255.0, 32768.0, 1.0)
     """
-    return {torch.uint8: 255.0, torch.int16: 32768.0}.get(dtype, 1.0)
+    if dtype.is_floating_point:
+        return 1.0
+    if dtype not in _FULL_SCALE:
+        raise ArrnError(f"samples should be of torch.uint8, torch.int16 or floats with 1 for full scale, got {dtype}")
+    return _FULL_SCALE[dtype]
 
 
 class Normalisation(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from arrn.models.transplanting.tracing import describe
-from arrn.nn.constancy import TOLERANCE, probe_of, variation, zero_sample
+from arrn.nn.constancy import TOLERANCE, made_like, probe_of, variation, zero_sample
 from arrn.signal.grid import Grid
 
 __all__ = ["find_varying_node"]
@@ -23,7 +23,7 @@ def find_varying_node(run: fx.GraphModule, features: int, grid: Grid) -> str:
     for training in (True, False):
         probe, x, _ = probe_of(run, features, grid, seed=0, training=training)
         watch = _Watch(cast(fx.GraphModule, probe))
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), made_like(x):
             watch.run(x)
         if watch.culprit is not None:
             return describe(watch.culprit)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import fx
+from torch import fx, nn
 
 from arrn.errors import ArrnError
 from arrn.models.transplanting.reading import read_sizes_early
 from arrn.models.transplanting.tracing import describe
 from arrn.signal.grid import Grid, format_grid
 
-__all__ = ["LOWER", "Layout", "Point", "find_layout", "share_left"]
+__all__ = ["LOWER", "Layout", "Point", "find_layout", "runs_bare", "share_left"]
 
 _BATCH, _OTHER_BATCH = 2, 3
 # Strides round; over this many more samples that makes no difference to the growth.
@@ -84,11 +84,11 @@ def find_layout(traced: fx.GraphModule, channels: int, grid: Grid) -> Layout:
         ArrnError: when the network fails at this size, naming the layer.
     """
     bare = copy.deepcopy(traced).to("meta").eval()
-    dtype = next((p.dtype for p in bare.parameters()), torch.get_default_dtype())
 
     def run(batch: int, more: int, strict: bool) -> _Probe:
         probe = _Probe(bare, strict)
-        probe.run(torch.empty(batch, channels, *(n + more for n in grid), device="meta", dtype=dtype))
+        with torch.device("meta"):  # what the network makes for itself has no numbers either
+            probe.run(_empty_input(bare, batch, channels, tuple(n + more for n in grid)))
         return probe
 
     here, there, wider = run(_BATCH, 0, True), run(_BATCH, _MORE, False), run(_OTHER_BATCH, 0, False)
@@ -122,6 +122,21 @@ def find_layout(traced: fx.GraphModule, channels: int, grid: Grid) -> Layout:
         larger = format_grid(tuple(n + _MORE for n in grid))
         one_size = f"{describe(fixed)} works at {format_grid(grid)} but not at {larger}"
     return Layout(points, growth, alive, counts, one_size)
+
+
+def runs_bare(bare: nn.Module, channels: int, grid: Grid) -> bool:
+    """Whether a network on the meta device takes inputs of so many channels."""
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            bare(_empty_input(bare, _BATCH, channels, grid))
+    except Exception:  # whatever the network's own layers raise
+        return False
+    return True
+
+
+def _empty_input(bare: nn.Module, batch: int, channels: int, grid: Grid) -> torch.Tensor:
+    dtype = next((p.dtype for p in bare.parameters()), torch.get_default_dtype())
+    return torch.empty(batch, channels, *grid, device="meta", dtype=dtype)
 
 
 def _alive_after(nodes: list[fx.Node], counts: dict[fx.Node, int | None]) -> list[set[fx.Node]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +16,7 @@ from arrn.models.transplanting.cutting import Pieces, cut
 from arrn.models.transplanting.dropout import drop_whole_channels, dropout_as_layers
 from arrn.models.transplanting.head import SourceHead
 from arrn.models.transplanting.ladder import check_ladder, discard
-from arrn.models.transplanting.layout import find_layout
+from arrn.models.transplanting.layout import find_layout, runs_bare
 from arrn.models.transplanting.opening import trace_resolutions
 from arrn.models.transplanting.padding import replicate_padding
 from arrn.nn.arrn import ARRN, Policy
@@ -59,7 +60,7 @@ def transplant(
         model: the network; called as ``model(x)``, traceable by `torch.fx` but for parts that may stay whole;
             out of `DataParallel` and `torch.compile`, if it is in one.
         size: the highest resolution, at which the source would have run: the top of the ladder.
-        in_channels: channels of the input, by default those of the source's first convolution.
+        in_channels: channels of the input, by default those that the source takes.
         num_classes: a new classifier for so many classes (0: none); by default the source's own stays.
         skip_first: discards the first so many residuals, and lets the input enter the next one at `size`
             through A_0. Each stride that goes makes all later grids twice as large; the paper discards two
@@ -90,10 +91,11 @@ def transplant(
     if num_classes is not None:
         num_classes = as_whole("num_classes", num_classes, 0)
     grid, smoothing = as_grid(size, first.weight.ndim - 2), as_kernel(kernel)
-    traced, kept_whole = trace_resolutions(copy_unwrapped(model), first.in_channels, grid)
+    channels = _own_channels(model, grid)
+    traced, kept_whole = trace_resolutions(copy_unwrapped(model), channels, grid)
     replicate_padding(traced, len(grid))
     dropout_as_layers(traced)
-    layout = find_layout(traced, first.in_channels, grid)
+    layout = find_layout(traced, channels, grid)
     pieces = discard(cut(traced, layout, kept_whole), skip_first)
     for run in pieces.runs:
         drop_whole_channels(run)
@@ -104,7 +106,7 @@ def transplant(
             pieces.runs, itertools.pairwise(pieces.features[:-1]), itertools.pairwise(ladder), strict=True
         )
     ]
-    entering = first.in_channels if in_channels is None else as_whole("in_channels", in_channels, 1)
+    entering = channels if in_channels is None else as_whole("in_channels", in_channels, 1)
     result = ARRN(
         stem=_stem(entering, pieces.features[0], same=not skip_first),
         residuals=residuals,
@@ -124,6 +126,16 @@ def _check_network(model: nn.Module) -> nn.Module:
     if isinstance(network, ARRN):
         raise ArrnError("this network is an ARRN already: there is nothing to transplant")
     return network
+
+
+def _own_channels(model: nn.Module, grid: Grid) -> int:
+    """The channels that the network takes: those of a convolution, mostly the first, or what images have.
+
+    Convolutions need not be registered in the order in which they run, and a stem may rearrange the input first.
+    """
+    bare = copy_unwrapped(model).to("meta").eval()
+    own = [module.in_channels for module in model.modules() if isinstance(module, _CONVOLUTION)]
+    return next((count for count in dict.fromkeys([*own, 3, 1]) if runs_bare(bare, count, grid)), own[0])
 
 
 def _first_convolution(model: nn.Module) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
@@ -146,9 +158,10 @@ def _residual(
         return LaplacianResidual(run, in_features, out_features, size, next_size, kernel, check=check)
     except ConstancyError as error:
         culprit = f"layer {error.submodule!r}" if error.submodule else find_varying_node(run, in_features, size)
+        flaw = "has no answer to zero" if math.isinf(error.deviation) else "depends on the position"
         raise ConstancyError(
-            f"the run of layers from {format_grid(size)} to {format_grid(next_size)} depends on the position, because "
-            f"of {culprit}: {error}",
+            f"the run of layers from {format_grid(size)} to {format_grid(next_size)} {flaw}, because of {culprit}: "
+            f"{error}",
             error.submodule,
             error.deviation,
         ) from error
