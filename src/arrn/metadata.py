@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from arrn.errors import ArrnError
+from arrn.signal.grid import check_tensor
 from arrn.signal.scaling import Normalisation
 
 __all__ = ["Metadata", "read_metadata"]
@@ -48,8 +49,7 @@ class Metadata:
         """
         if self.mean is None or self.std is None:
             raise ArrnError("this network was saved without the mean and standard deviation of its inputs")
-        if not isinstance(x, torch.Tensor):
-            raise ArrnError(f"expected a torch.Tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
+        check_tensor(x)
         if x.ndim < 3 or x.shape[1] != len(self.mean):
             raise ArrnError(f"expected shape (batch, {len(self.mean)}, *space), got {tuple(x.shape)}")
         answer: torch.Tensor = Normalisation(self.mean, self.std).to(x.device)(x)

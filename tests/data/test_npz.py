@@ -120,9 +120,10 @@ def test_a_class_that_training_does_not_have_is_refused_before_it(tmp_path: Path
 
 
 def test_without_a_test_split_validation_stands_in_and_none_is_fine(tmp_path: Path) -> None:
-    dataset = open_dataset(str(write_npz(tmp_path / "set.npz", test_images=None, test_labels=None)))
+    file = write_npz(tmp_path / "set.npz", test_images=None, test_labels=None)
+    dataset = open_dataset(str(file))
     assert dataset.test is not None
-    assert (dataset.test.split, dataset.validation) == ("val", None)
+    assert (dataset.test.split, dataset.test.where(3), dataset.validation) == ("test", f"{file} val_images 3", None)
     none = dict.fromkeys(("test_images", "test_labels", "val_images", "val_labels"))
     alone = open_dataset(str(write_npz(tmp_path / "alone.npz", **none)))
     assert (len(alone.train), alone.test, alone.validation) == (12, None, None)

@@ -91,7 +91,10 @@ def open_npz(file: Path, name: str | None = None) -> tuple[NpzArrays, NpzArrays 
     for other in (test, validation):
         if other is not None and (largest := int(other.labels.max())) > last:
             raise ArrnError(f"{file}: {other.split}_labels goes up to {largest}, but train_labels only to {last}")
-    return (train, test, validation) if test is not None else (train, validation, None)
+    if test is None and validation is not None:
+        validation.split = "test"
+        return train, validation, None
+    return train, test, validation
 
 
 def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:

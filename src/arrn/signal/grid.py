@@ -20,6 +20,7 @@ __all__ = [
     "as_sizes",
     "check_descent",
     "check_signal",
+    "check_tensor",
     "covers",
     "format_grid",
     "format_sizes",
@@ -132,12 +133,17 @@ def format_sizes(grids: Sequence[Grid]) -> tuple[Size, ...]:
     return tuple(grids)
 
 
+def check_tensor(x: object) -> None:
+    """Refuses what is no tensor, an array for example."""
+    if not isinstance(x, torch.Tensor):
+        raise ArrnError(f"expected a torch.Tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
+
+
 def check_signal(
     x: torch.Tensor, ndim: int | None = None, channels: int | None = None, weight: torch.Tensor | None = None
 ) -> Grid:
     """The grid of `x`, shaped (batch, channels, *space); refuses what is no such signal, or not of `weight`'s dtype."""
-    if not isinstance(x, torch.Tensor):
-        raise ArrnError(f"expected a torch.Tensor, got {type(x).__name__}: torch.as_tensor makes one of an array")
+    check_tensor(x)
     layout = {1: "length", 2: "height, width", 3: "depth, height, width"}
     if ndim is None and not 3 <= x.ndim <= 5:
         raise ArrnError(
