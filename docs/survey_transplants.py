@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import arrn
-from arrn.nn import adaptation_discrepancy, awaken_norms
 from arrn.signal.grid import format_grid
+from arrn.testing import adaptation_discrepancy, awaken_norms
 
 PAGE = Path(__file__).with_name("transplanting.md")
 TOLERANCE = 1e-6  # float64; batch norms stay below 1e-11, layer norms amplify rounding

@@ -42,7 +42,7 @@ def _seeded() -> None:
 @pytest.fixture(scope="session")
 def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data set of a few images that is easy to learn."""
-    from runs import write_easy_set  # here: most tests need none of what it imports
+    from small_runs import write_easy_set  # here: most tests need none of what it imports
 
     return write_easy_set(tmp_path_factory.mktemp("easy"))
 
@@ -50,6 +50,6 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on it; a module's own, since commands leave their files there."""
-    from runs import train_tiny
+    from small_runs import train_tiny
 
     return train_tiny(easy, tmp_path_factory.mktemp("runs") / "finished")

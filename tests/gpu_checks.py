@@ -8,16 +8,17 @@ from collections.abc import Iterator
 import torch
 import torch.nn.functional as F
 
-import arrn.nn.fast_block
+import arrn.nn.fast
 from arrn.gpu import fast_path, is_fast, reference_depthwise, reference_path
 from arrn.gpu.depthwise_launch import depthwise_backward, depthwise_forward
 from arrn.gpu.fused import norm_silu_depthwise, norm_silu_rows
 from arrn.gpu.norm_launch import finish_moments, measure_moments
 from arrn.gpu.tiling import FEW_NUMBERS, RowTiling, inference_tiling
-from arrn.nn import InvertedBlock, awaken_norms
-from arrn.nn.fast_block import can_fuse
+from arrn.nn import InvertedBlock
+from arrn.nn.fast import can_fuse
 from arrn.nn.fusion import fold_batch_norms
-from arrn.signal.memory_order import channels_last
+from arrn.signal.operators import channels_last
+from arrn.testing import awaken_norms
 from strategies import relative_error
 
 SIZES_IN_THE_INTERPRETER = [(1, 1), (2, 1), (1, 4), (3, 3), (4, 5), (5, 4), (7, 8), (8, 8), (13, 9), (16, 17)]
@@ -162,7 +163,7 @@ def main() -> None:
         if grid[0] * grid[1] > 8:
             for name, got, exact in norm_pairs(2, channels, grid, torch.float32, cpu):
                 errors[f"{grid}: {name}, normalised"] = relative_error(got.double(), exact)
-    arrn.nn.fast_block.kernels_serve = lambda x: is_fast()  # the interpreter takes what is on a CPU
+    arrn.nn.fast.kernels_serve = lambda x: is_fast()  # the interpreter takes what is on a CPU
     for name, got, exact in dropout_pairs(cpu):
         errors[f"a block that drops channels: {name}"] = relative_error(got.double(), exact)
     for depth, grid in [(1, (5, 4)), (2, (4, 6))]:

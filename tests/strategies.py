@@ -6,8 +6,9 @@ import torch
 from hypothesis import strategies as st
 
 import arrn
-from arrn.nn import ARRN, awaken_norms
+from arrn.nn import ARRN
 from arrn.signal import KaiserSinc, TruncatedGaussian, WhittakerShannon
+from arrn.testing import awaken_norms
 
 PERFECT = [WhittakerShannon("symmetric"), WhittakerShannon("periodic")]
 APPROXIMATE = [KaiserSinc(), KaiserSinc(3, 5.0), TruncatedGaussian(), TruncatedGaussian(0.8, 2.5)]

@@ -8,9 +8,9 @@ import torch
 
 import arrn
 from arrn.errors import ArrnError
+from arrn.metadata import Metadata
 from arrn.models.registry import _builders
 from arrn.nn import ARRN
-from arrn.saving import Metadata
 from saved_networks import Plain, edit, own_transplant, small
 
 

@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arrn
-from arrn.nn import ARRN, Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase, awaken_norms
-from arrn.saving import FORMAT_VERSION, Metadata, write_atomically
+from arrn.metadata import Metadata
+from arrn.nn import ARRN, Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
+from arrn.saving import FORMAT_VERSION
 from arrn.signal import TruncatedGaussian
+from arrn.testing import awaken_norms
+from arrn.writing import write_atomically
 from saved_networks import edit, small
 
 

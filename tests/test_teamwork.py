@@ -16,14 +16,13 @@ from torch import nn
 import arrn
 from arrn.data import Augmentation, Bucket, MemoryBatches, Normalisation
 from arrn.errors import ArrnError
-from arrn.experiments import Machine
-from arrn.experiments.team_run import least_share, share_norms
+from arrn.runs import Machine
+from arrn.runs.preparing import least_share, share_norms
 from arrn.teamwork import Team, join_team
 from arrn.training import Recipe, StopRequest, TrainingStep
-from arrn.training.cadence import Cadence
-from arrn.training.council import Council
+from arrn.training.loop import Cadence, Council
 from arrn.training.step import may_leave_out
-from runs import TINY
+from small_runs import TINY
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 import arrn
-from arrn.experiments import judge
-from runs import train_tiny, write_easy_set
+from arrn.runs import judge
+from small_runs import train_tiny, write_easy_set
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = sorted(path.parent for path in (ROOT / "weights").glob("*/config.json"))

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from arrn.data import Source, open_dataset
-from arrn.data.sample import SAMPLE_FOLDER
+from arrn.data.published import SAMPLE_FOLDER
 
 PER_CLASS = {"train": 500, "test": 100}
 QUALITY = 92

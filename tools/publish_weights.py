@@ -17,10 +17,10 @@ import torch
 
 import arrn
 from arrn.evaluation import Report, write_report
-from arrn.experiments import judge, read_settings
 from arrn.experiments.sets import resolutions_for, usual_set
 from arrn.figures.tables import markdown_table
 from arrn.nn import count_parameters
+from arrn.runs import judge, read_settings
 
 WEIGHTS, SUMS = "model.safetensors", "SHA256SUMS"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-
-__all__ = ["ArrnError", "ConstancyError", "RunError", "unknown_name"]
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class ArrnError(ValueError):
@@ -39,3 +38,19 @@ def unknown_name(kind: str, name: object, choices: Iterable[str]) -> ArrnError:
     nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
     return ArrnError(f"unknown {kind} {name!r}{hint} (known: {', '.join(map(repr, known))})")
+
+
+@contextmanager
+def needs(package: str, what: str) -> Iterator[None]:
+    """Around an import: turns a missing package into an error that says how to get it.
+
+    >>> with needs("numpy", "reading pictures"):
+    ...     import numpy
+    """
+    try:
+        yield
+    except ImportError as error:
+        # A package that is there but broken is another matter, with a message of its own.
+        if isinstance(error, ModuleNotFoundError):
+            raise ArrnError(f"{what} needs {package}: pip install 'arrn[train]'") from None
+        raise ArrnError(f"{what} needs {package}, which does not import: {error}") from error

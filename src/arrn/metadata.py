@@ -14,8 +14,6 @@ from arrn.errors import ArrnError
 from arrn.signal.grid import check_tensor
 from arrn.signal.scaling import Normalisation
 
-__all__ = ["Metadata", "read_metadata"]
-
 
 @dataclass(frozen=True)
 class Metadata:

@@ -13,8 +13,6 @@ import torch
 
 from arrn import __version__
 
-__all__ = ["machine_of", "provenance"]
-
 
 def provenance() -> dict[str, object]:
     """The machine, the versions and the commit that this process runs with.

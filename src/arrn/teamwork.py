@@ -19,8 +19,6 @@ import torch.distributed as dist
 
 from arrn.errors import ArrnError, RunError
 
-__all__ = ["Team", "join_team", "team_device"]
-
 _PATIENCE = timedelta(minutes=30)  # others may be downloading, or evaluating a larger share
 
 

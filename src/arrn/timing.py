@@ -12,8 +12,6 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["Timing", "in_turn", "time_call"]
-
 _CPU = torch.device("cpu")
 _MOST_CALLS = 1000
 

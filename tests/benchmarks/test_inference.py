@@ -5,17 +5,15 @@ import torch
 from torch import nn
 
 import arrn
-from arrn.benchmarks.capture import over_all, replayed
-from arrn.benchmarks.cores import Case, ReadyCore, arrn_cores, baseline_core, plain_cores
 from arrn.benchmarks.depthwise import depthwise_shapes
 from arrn.benchmarks.efficiency import efficiency_panels
-from arrn.benchmarks.measurement import Measurement
-from arrn.benchmarks.networks import build_baseline, fold_baseline
-from arrn.benchmarks.ways import INFERENCE_WAYS
+from arrn.benchmarks.inference import Case, ReadyCore, arrn_cores, baseline_core, plain_cores
+from arrn.benchmarks.measurement import Measurement, over_all, replayed
+from arrn.benchmarks.ways import INFERENCE_WAYS, build_baseline, fold_baseline
 from arrn.models import DESIGNS
-from arrn.nn import awaken_norms
+from arrn.testing import awaken_norms
 from arrn.timing import Timing
-from runs import TINY
+from small_runs import TINY
 from strategies import relative_error
 
 CPU = torch.device("cpu")

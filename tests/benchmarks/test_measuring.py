@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from arrn.benchmarks import BenchmarkSettings, Measurement
-from arrn.benchmarks.ceilings import Ceilings, Floors, measure_ceilings
-from arrn.benchmarks.measuring import Attempt, measure
-from arrn.benchmarks.work import Work
+from arrn.benchmarks.floors import Ceilings, Floors, Work, measure_ceilings
+from arrn.benchmarks.measurement import Attempt, measure
 from arrn.errors import ArrnError
 from arrn.gpu import is_fast
 from arrn.timing import Timing

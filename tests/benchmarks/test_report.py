@@ -17,11 +17,11 @@ from arrn.benchmarks import (
     run_benchmark,
     write_benchmark,
 )
-from arrn.benchmarks.augmentation import benchmark_augmentation
-from arrn.benchmarks.ceilings import Ceilings
+from arrn.benchmarks.floors import Ceilings
+from arrn.benchmarks.step import benchmark_augmentation
 from arrn.errors import ArrnError
 from arrn.timing import Timing
-from runs import TINY
+from small_runs import TINY
 
 
 def timed(subject: str, case: str, way: str, seconds: float, spread: float = 0.1) -> Measurement:

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 import arrn
-from arrn.benchmarks.ceilings import Ceilings, Floors
-from arrn.benchmarks.work import Work, count_inference, count_step
+from arrn.benchmarks.floors import Ceilings, Floors, Work, count_inference, count_step
 from arrn.nn import ReplicateConv2d, Resampling, multiply_adds
 from arrn.signal import kernel
 

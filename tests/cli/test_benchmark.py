@@ -7,7 +7,7 @@ import pytest
 
 from arrn.benchmarks import SUBJECTS
 from commands import Command
-from runs import TINY
+from small_runs import TINY
 
 MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in ("--option", f"{name}={value}"))]
 

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from arrn.cli import board as boards
 from arrn.cli.board import board, progress_table
-from arrn.experiments import RunSettings
-from arrn.experiments.job import Job
+from arrn.experiments.jobs import Job
 from arrn.experiments.supervising import Progress
+from arrn.runs import RunSettings
 
 
 def progress(name: str, state: str, epoch: int = 0, accuracy: float | None = None) -> Progress:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from runs import TINY
+from small_runs import TINY
 
 MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in ("--option", f"{name}={value}"))]
 

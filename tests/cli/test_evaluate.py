@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from commands import Command
-from runs import TINY, write_easy_set, write_mixed_folder
+from small_runs import TINY, write_easy_set, write_mixed_folder
 
 MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in ("--option", f"{name}={value}"))]
 

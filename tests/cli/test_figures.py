@@ -10,7 +10,7 @@ from PIL import Image
 
 import arrn
 from arrn.experiments import write_result
-from arrn.saving import Metadata
+from arrn.metadata import Metadata
 from commands import Command
 from invented import invent_all
 from pictures import picture

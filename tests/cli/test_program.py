@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from commands import program
-from runs import TINY, write_mixed_folder
+from small_runs import TINY, write_mixed_folder
 
 
 def test_train_evaluate_predict(tmp_path: Path) -> None:

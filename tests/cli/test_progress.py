@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from arrn.cli.progress import PlainProgress, TerminalProgress, _Clock, duration, watch
-from arrn.experiments import Machine, run_training
-from runs import tiny_settings
+from arrn.runs import Machine, run_training
+from small_runs import tiny_settings
 
 ENTRY = {"epoch": 2, "loss": 1.2345, "accuracy": 0.5, "examples_per_second": 12345.6, "seconds": 3.21}
 

@@ -19,10 +19,10 @@ from PIL import Image
 import arrn
 from arrn.data import Batch
 from arrn.errors import RunError
-from arrn.experiments import RunSettings, read_settings
+from arrn.runs import RunSettings, read_settings
 from arrn.training import TrainingStep, read_recipe
 from commands import QUIET, Command
-from runs import TINY, timeless_log, weights, write_easy_set, write_mixed_folder
+from small_runs import TINY, timeless_log, weights, write_easy_set, write_mixed_folder
 
 MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in ("--option", f"{name}={value}"))]
 QUICK = [*MODEL, "--epochs", "2", "--batch-size", "4", "--device", "cpu"]
@@ -138,7 +138,7 @@ def test_interrupted_before_training_it_says_so_in_a_line(
 
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patched:
-        patched.setattr("arrn.experiments.run.open_run_data", interrupted)
+        patched.setattr("arrn.runs.training.open_run_data", interrupted)
         assert arrn_command("train", easy, *QUICK, "--out", tmp_path, code=1).err == "arrn: interrupted\n"
     assert signal.getsignal(signal.SIGTERM) is before
     assert os.listdir(tmp_path) == ["run.json"]
@@ -185,7 +185,7 @@ def test_terminated_while_an_error_is_on_its_way_it_tells_the_error_unless_asked
             for _ in range(times):
                 signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("arrn.experiments.run.open_run_data", failing)
+    monkeypatch.setattr("arrn.runs.training.open_run_data", failing)
     assert arrn_command("train", easy, *QUICK, "--out", tmp_path, code=1).err == f"arrn: {said}\n"
 
 

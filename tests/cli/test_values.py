@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrn.cli.values import assignments, numbers, whole_numbers
+from arrn.cli.console import assignments, numbers, whole_numbers
 from arrn.errors import ArrnError
 
 

@@ -11,7 +11,7 @@ import torch
 from torchvision import datasets
 
 from arrn.data import CifarBatches, open_dataset
-from arrn.data.downloading import default_root
+from arrn.data.published import default_root
 from arrn.errors import ArrnError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 3, 32, 32), np.uint8)

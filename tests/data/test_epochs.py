@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrn.data.epochs import plan_epoch, plan_in_order, steps_per_epoch
-from arrn.data.seeding import derive_seed
+from arrn.data.epochs import derive_seed, plan_epoch, plan_in_order, steps_per_epoch
 
 counts = st.lists(st.integers(0, 200), min_size=1, max_size=4)
 batch_sizes = st.integers(1, 40)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from arrn.data import examine, open_dataset
-from arrn.data.sample import SAMPLE_FOLDER
+from arrn.data.published import SAMPLE_FOLDER
 from pictures import SHARED
 
 

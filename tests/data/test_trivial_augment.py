@@ -16,7 +16,7 @@ from torchvision.transforms import TrivialAugmentWide as Torchvisions
 from torchvision.transforms.autoaugment import _apply_op
 
 from arrn.data import TrivialAugmentWide
-from arrn.data.trivial_space import BINS, CHOICES, OPERATIONS, choice_of, magnitude_of
+from arrn.data.trivial_augment import BINS, CHOICES, OPERATIONS, choice_of, magnitude_of
 from arrn.errors import ArrnError
 from arrn.gpu import Replay
 

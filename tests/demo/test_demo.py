@@ -14,7 +14,7 @@ import arrn
 from arrn.cli import main
 from arrn.demo import CONTENDERS, RESOLUTIONS, Contender
 from arrn.nn import ARRN, multiply_adds
-from runs import COLOURS, write_easy_set
+from small_runs import COLOURS, write_easy_set
 
 SMALL = {"sizes": [32, 16, 8], "features": [4, 4, 6], "depth": 1, "expansion": 1}
 FEW = (

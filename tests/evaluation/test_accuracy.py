@@ -10,8 +10,9 @@ from torch import nn
 import arrn
 from arrn.data import Bucket, MemoryBatches, Normalisation
 from arrn.evaluation import Answers, Setting, evaluate, lower, settings_for
-from arrn.nn import ARRN, awaken_norms
+from arrn.nn import ARRN
 from arrn.signal import resample
+from arrn.testing import awaken_norms
 
 SIZES = [(8, 8), (11, 7), (4, 4), (16, 16), (3, 3), (20, 6)]
 PER_SIZE, CLASSES = 5, 4

@@ -9,7 +9,8 @@ import torch
 import arrn
 from arrn.data import Normalisation
 from arrn.evaluation import predict
-from arrn.nn import ARRN, awaken_norms
+from arrn.nn import ARRN
+from arrn.testing import awaken_norms
 
 SIZES = [(8, 8), (40, 30), (3, 5), (9, 9), (16, 16), (4, 4), (8, 7)]
 NORMALISATION = Normalisation((0.5,) * 3, (0.25,) * 3)

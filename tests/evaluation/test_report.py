@@ -19,8 +19,8 @@ from arrn.evaluation import (
     wilson_interval,
     write_report,
 )
-from arrn.nn import awaken_norms
-from runs import TINY
+from arrn.testing import awaken_norms
+from small_runs import TINY
 
 
 def report_on(kind: str, kernel: str = "perfect", **options: object) -> Report:

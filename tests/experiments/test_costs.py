@@ -15,7 +15,7 @@ from arrn.experiments.costs import (
 )
 from arrn.models import summarise
 from arrn.nn import ARRN
-from arrn.nn.awakening import awaken_norms
+from arrn.testing import awaken_norms
 from arrn.timing import Timing, time_call
 
 

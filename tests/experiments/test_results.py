@@ -10,7 +10,7 @@ import pytest
 from arrn.errors import ArrnError
 from arrn.evaluation import Report
 from arrn.experiments import Result, read_results, write_result
-from arrn.experiments.result_shape import RESULT_SHAPE, check_shape
+from arrn.experiments.results import RESULT_SHAPE, check_shape
 
 KEPT = Path(__file__).parents[2] / "results"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from arrn.experiments import RunSettings
-from arrn.experiments.job import Job
+from arrn.experiments.jobs import Job
 from arrn.experiments.supervising import Progress, supervise
+from arrn.runs import RunSettings
 from arrn.training import Recipe
 
 # Stands in for `arrn job`: it writes the log of a run, waits for others where told to, and ends as its name says.

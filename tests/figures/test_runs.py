@@ -8,8 +8,7 @@ pytest.importorskip("matplotlib")
 
 from arrn.errors import ArrnError
 from arrn.experiments.plan import PlannedRun, plan
-from arrn.figures.naming import name_curves
-from arrn.figures.runs import describe, group_runs, missing_runs
+from arrn.figures.runs import describe, group_runs, missing_runs, name_curves
 from invented import invent, invent_all
 
 FIXED = PlannedRun("resnet18", ("robustness",), "resnet18")

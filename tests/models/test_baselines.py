@@ -8,7 +8,7 @@ from torch import nn
 
 import arrn
 from arrn.models import FixedResolution, SpectralConv2d, SwitchableBatchNorm2d, summarise
-from arrn.models.baselines import BASELINES
+from arrn.models.fixed import BASELINES
 from arrn.signal import WhittakerShannon, resample
 
 pytest.importorskip("torchvision")

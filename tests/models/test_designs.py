@@ -10,8 +10,9 @@ from torch import nn
 
 import arrn
 from arrn.models import DESIGNS, summarise
-from arrn.nn import ARRN, adaptation_discrepancy, awaken_norms, check_zero_constant, count_parameters, multiply_adds
+from arrn.nn import ARRN, check_zero_constant, count_parameters, multiply_adds
 from arrn.signal import resample
+from arrn.testing import adaptation_discrepancy, awaken_norms
 
 # Millions of parameters at the base and in all; the inputs; dropout; evaluation between two sizes.
 PAPER = {

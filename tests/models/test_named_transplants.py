@@ -8,9 +8,10 @@ from torch import nn
 
 import arrn
 from arrn.models import summarise
-from arrn.models.baselines import torchvision_network
+from arrn.models.fixed import torchvision_network
 from arrn.models.transplanting import TRANSPLANTS
-from arrn.nn import adaptation_discrepancy, awaken_norms, check_zero_constant
+from arrn.nn import check_zero_constant
+from arrn.testing import adaptation_discrepancy, awaken_norms
 from strategies import relative_error
 
 pytest.importorskip("torchvision")

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import arrn
-from arrn.models.transplanting.dropout import ChannelDropout
-from arrn.nn import ReplicateConv2d, adaptation_discrepancy, awaken_norms, check_zero_constant
+from arrn.models.transplanting.surgery import ChannelDropout
+from arrn.nn import ReplicateConv2d, check_zero_constant
+from arrn.testing import adaptation_discrepancy, awaken_norms
 from sources import Skipping, layer, plain
 from strategies import relative_error
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import arrn
-from arrn.models.transplanting.dropout import ChannelDropout
-from arrn.nn import adaptation_discrepancy
+from arrn.models.transplanting.surgery import ChannelDropout
+from arrn.testing import adaptation_discrepancy
 from strategies import relative_error
 
 

@@ -16,13 +16,12 @@ from arrn.nn import (
     LaplacianResidual,
     Projection,
     ResidualBase,
-    adaptation_discrepancy,
-    awaken_norms,
     count_parameters,
     multiply_adds,
 )
 from arrn.nn.residual import Rejection
 from arrn.signal import resample
+from arrn.testing import adaptation_discrepancy, awaken_norms
 from strategies import APPROXIMATE, Case, cases, relative_error
 
 

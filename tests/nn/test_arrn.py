@@ -17,11 +17,11 @@ from arrn.nn import (
     Projection,
     Resampling,
     ResidualBase,
-    awaken_norms,
     count_parameters,
     multiply_adds,
 )
 from arrn.signal import WhittakerShannon, resample
+from arrn.testing import awaken_norms
 from strategies import relative_error
 
 

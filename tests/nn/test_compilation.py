@@ -13,7 +13,8 @@ from torch._dynamo.backends.registry import lookup_backend
 
 import arrn
 from arrn.benchmarks.ways import can_compile
-from arrn.nn import ARRN, Frozen, awaken_norms
+from arrn.nn import ARRN, Frozen
+from arrn.testing import awaken_norms
 from strategies import relative_error
 
 needs_compiler = pytest.mark.skipif(
@@ -103,7 +104,7 @@ def test_a_folded_block_is_traced_with_its_activations_fused(
     adapted = model.at_resolution(7).fuse()
     x = torch.randn(4, 3, 7, 7, device=device)
     expected = adapted(x)
-    monkeypatch.setattr("arrn.nn.fast_block.kernels_serve", lambda x: True)
+    monkeypatch.setattr("arrn.nn.fast.kernels_serve", lambda x: True)
     seen: list[str] = []
     compiled = torch.compile(adapted, fullgraph=True, backend=watching(seen))
     assert relative_error(compiled(x), expected) < 1e-5

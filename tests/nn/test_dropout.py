@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arrn
-from arrn.nn import ARRN, LaplacianDropout, awaken_norms
+from arrn.nn import ARRN, LaplacianDropout
 from arrn.signal import resample
+from arrn.testing import awaken_norms
 from strategies import relative_error
 
 CPU = torch.device("cpu")

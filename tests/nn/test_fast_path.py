@@ -11,13 +11,20 @@ from torch import nn
 
 import arrn
 from arrn.gpu import fast_path, reference_path
-from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, awaken_norms, check_zero_constant
-from arrn.nn.fast_block import can_fuse, drawn_mask
-from arrn.nn.fast_level import can_fuse_level
+from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, check_zero_constant
+from arrn.nn.fast import can_fuse, can_fuse_level, drawn_mask
 from arrn.nn.resampling import Resampling
 from arrn.nn.residual import Rejection
-from arrn.signal.memory_order import channels_first, channels_last, is_channels_last
-from arrn.signal.operators import FEW_CHANNELS, apply_axes, apply_composed, axis_order
+from arrn.signal.operators import (
+    FEW_CHANNELS,
+    apply_axes,
+    apply_composed,
+    axis_order,
+    channels_first,
+    channels_last,
+    is_channels_last,
+)
+from arrn.testing import awaken_norms
 from strategies import KERNELS, grids, relative_error
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -269,7 +276,7 @@ def change(name: str, block: InvertedBlock) -> None:
     ["", "a layer more", "no activation", "another activation", "a hook", "all channels dropped", "a wider product"],
 )
 def test_only_a_block_as_it_was_built_is_fused(name: str, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrn.nn.fast_block.kernels_serve", lambda x: True)
+    monkeypatch.setattr("arrn.nn.fast.kernels_serve", lambda x: True)
     block = InvertedBlock(4, 2, 2, dropout=0.1).train(training)
     change(name, block)
     with torch.set_grad_enabled(training):

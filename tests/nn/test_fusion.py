@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from arrn.nn import BatchRMSNorm, InvertedBlock, ReplicateConv2d, ResidualStack, awaken_norms
+from arrn.nn import BatchRMSNorm, InvertedBlock, ReplicateConv2d, ResidualStack
 from arrn.nn.fusion import fold_batch_norms
+from arrn.testing import awaken_norms
 from strategies import relative_error
 
 

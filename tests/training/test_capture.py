@@ -11,7 +11,7 @@ import arrn
 from arrn.data import Augmentation, Batch, Normalisation
 from arrn.gpu import fast_path, reference_path
 from arrn.training import Recipe, TrainingStep
-from arrn.training.state import restore_state, state_tensors
+from arrn.training.checkpoints import restore_state, state_tensors
 from arrn.training.step import draws_on_device, order_memory
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -9,8 +9,8 @@ from arrn.data import Augmentation, Batch, Normalisation
 from arrn.models.rivals import SwitchableBatchNorm2d
 from arrn.signal import resample
 from arrn.training import Recipe, TrainingStep
-from arrn.training.resolutions import share_out, uses_all_levels
-from runs import TINY
+from arrn.training.step import share_out, uses_all_levels
+from small_runs import TINY
 
 
 def sixes(size: int = 8) -> tuple[torch.Tensor, torch.Tensor]:

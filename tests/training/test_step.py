@@ -11,7 +11,7 @@ from arrn.data import Augmentation, Batch, Normalisation
 from arrn.errors import ArrnError
 from arrn.training import Recipe, TrainingStep
 from arrn.training.step import autocast_for, order_memory
-from runs import TINY
+from small_runs import TINY
 
 PLAIN = Recipe(flip=False, crop_padding=0.0, optimizer="sgd", momentum=0.0, weight_decay=0.0, learning_rate=0.1)
 

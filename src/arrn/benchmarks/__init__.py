@@ -1,10 +1,12 @@
 """Benchmarks: training, inference, resampling, depthwise kernels, augmentation; each against a reference in one run."""
 
-from arrn.benchmarks.comparison import Change, Comparison, compare
 from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.report import (
     SUBJECTS,
     BenchmarkReport,
+    Change,
+    Comparison,
+    compare,
     pick_subjects,
     read_benchmark,
     run_benchmark,

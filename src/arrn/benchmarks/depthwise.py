@@ -9,18 +9,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from arrn.benchmarks.capture import over_all
-from arrn.benchmarks.ceilings import Ceilings, dtype_name
-from arrn.benchmarks.measurement import Fact, Measurement
-from arrn.benchmarks.measuring import Attempt, measure
-from arrn.benchmarks.networks import input_shape, random_signal
+from arrn.benchmarks.floors import Ceilings, Work, count_inference, dtype_name
+from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure, over_all
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import kernel_ways
-from arrn.benchmarks.work import Work, count_inference
+from arrn.benchmarks.ways import input_shape, kernel_ways, random_signal
 from arrn.nn.convolution import ReplicateConv2d
 from arrn.signal.grid import format_grid
-
-__all__ = ["benchmark_depthwise", "depthwise_shapes"]
 
 _DESIGN_NOTES = (256, 32, 32)  # the shape whose floors the design notes give
 

@@ -9,10 +9,10 @@ from arrn.benchmarks.inference import TEST_IMAGES, last_way_of_all
 from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.report import BenchmarkReport
 from arrn.errors import ArrnError
-from arrn.plots import ARCHITECTURES, Curve, Point, Saving, draw_efficiency, save_figure
+from arrn.figures.curves import ARCHITECTURES, Curve, Point
+from arrn.figures.efficiency import Saving, draw_efficiency
+from arrn.figures.style import save_figure
 from arrn.provenance import machine_of
-
-__all__ = ["efficiency_panels", "plot_efficiency"]
 
 Panel = tuple[Saving | None, Sequence[Curve]]
 

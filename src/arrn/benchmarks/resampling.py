@@ -8,14 +8,10 @@ from functools import partial
 
 import torch
 
-from arrn.benchmarks.capture import over_all
-from arrn.benchmarks.ceilings import Ceilings, dtype_name
-from arrn.benchmarks.measurement import Fact, Measurement
-from arrn.benchmarks.measuring import Attempt, measure
-from arrn.benchmarks.networks import random_signal, to_inference, without_gradients
+from arrn.benchmarks.floors import Ceilings, Work, count_inference, dtype_name
+from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure, over_all
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import kernel_ways, lose_the_low_band
-from arrn.benchmarks.work import Work, count_inference
+from arrn.benchmarks.ways import kernel_ways, lose_the_low_band, random_signal, to_inference, without_gradients
 from arrn.nn.arrn import ARRN
 from arrn.nn.resampling import Resampling
 from arrn.nn.residual import LaplacianResidual
@@ -24,8 +20,6 @@ from arrn.signal.grid import format_grid
 from arrn.signal.kernels import Boundary
 from arrn.signal.resample import resample_by_matrices
 from arrn.timing import in_turn
-
-__all__ = ["benchmark_resampling"]
 
 _BOUNDARIES: tuple[Boundary, ...] = ("symmetric", "periodic")
 _SAMPLES = 2**21  # about as many in each size of the crossover's

@@ -13,8 +13,6 @@ from arrn.errors import ArrnError
 from arrn.models import create_model, model_options
 from arrn.timing import Timing, time_call
 
-__all__ = ["BASELINES", "BenchmarkSettings"]
-
 BASELINES = ("resnet18_small_stem", "resnet18", "mobilenet_v3_large")
 """What an ARRN's inference is compared with, unless others are asked for."""
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from arrn.benchmarks.ceilings import Ceilings, dtype_name
-from arrn.benchmarks.measurement import Fact, Measurement
-from arrn.benchmarks.measuring import Attempt, measure
-from arrn.benchmarks.networks import class_count, input_shape
+from arrn.benchmarks.floors import Ceilings, count_step, dtype_name
+from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import StepWay, step_ways
-from arrn.benchmarks.work import count_step
+from arrn.benchmarks.ways import REFERENCE, StepWay, class_count, input_shape, step_ways
 from arrn.data import Augmentation, Batch, Normalisation
 from arrn.signal.grid import format_grid
 from arrn.timing import in_turn
-from arrn.training import PAPER_CIFAR, Recipe, TrainingStep
+from arrn.training import PAPER_CIFAR, PAPER_LARGER_IMAGES, Recipe, TrainingStep
 from arrn.training.step import order_memory
-
-__all__ = ["benchmark_step", "step_attempt", "step_case"]
 
 _ROTATION = 4
 _STEPS = 10**6  # of the schedule: more than are ever taken
@@ -82,3 +78,21 @@ def _with_rate(measured: Measurement, batch: int) -> Measurement:
     if measured.time is None:
         return measured
     return measured.noting(images_per_second=batch / measured.time.median)
+
+
+def benchmark_augmentation(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
+    """A step without TrivialAugmentWide, which is the reference, and with it; nothing for sound and volumes."""
+    # By the fastest way: in a slow step, its cost would be a smaller part.
+    way = step_ways(settings.device, compiled=False, adaptive=settings.takes("draw"))[-1]
+    recipes = {
+        REFERENCE: dataclasses.replace(PAPER_LARGER_IMAGES, trivial_augment=False),
+        "with TrivialAugmentWide": PAPER_LARGER_IMAGES,
+    }
+    if len(input_shape(settings.build(), 1)) != 4:
+        return []
+    found = []
+    for batch in settings.batches_or(cuda=(128,), others=(16,)):
+        attempts = [step_attempt(way, batch, settings, recipe, name) for name, recipe in recipes.items()]
+        case, facts = step_case(batch, settings)
+        found += measure("augmentation", f"{case}, {way.name}", attempts, settings, ceilings, facts)
+    return found

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from arrn.cli.memory import keep_freed_memory
+from arrn.cli.console import keep_freed_memory
 from arrn.errors import ArrnError, RunError
 
 __all__ = ["main"]

@@ -20,8 +20,6 @@ from arrn.cli.reproduce import reproduce
 from arrn.cli.sweep import sweep
 from arrn.cli.train import train
 
-__all__ = ["app"]
-
 app = typer.Typer(name="arrn", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 

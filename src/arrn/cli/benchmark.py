@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arrn.cli.console import print_wide, say
-from arrn.cli.values import assignments, whole_numbers
+from arrn.cli.console import assignments, print_wide, say, whole_numbers
 from arrn.errors import ArrnError
 
 if TYPE_CHECKING:
     from arrn.benchmarks import BenchmarkReport
-
-__all__ = ["benchmark"]
 
 
 def benchmark(
@@ -71,7 +68,7 @@ def benchmark(
     arrn benchmark --compare before.json after.json
     """
     from arrn.benchmarks import BASELINES, BenchmarkSettings, pick_subjects, run_benchmark, write_benchmark
-    from arrn.experiments import pick_device
+    from arrn.runs import pick_device
 
     if compare is not None:
         _compare(*compare)

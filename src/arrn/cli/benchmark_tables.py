@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from arrn.benchmarks.ceilings import Ceilings
-from arrn.benchmarks.comparison import Comparison
+from arrn.benchmarks.floors import Ceilings
 from arrn.benchmarks.measurement import Fact, Measurement
-
-__all__ = ["ceilings_line", "comparison_table", "falls_table", "format_seconds", "inference_table", "times_table"]
+from arrn.benchmarks.report import Comparison
 
 _WORDS = {
     "step": "A training step",

@@ -14,8 +14,6 @@ from rich.table import Table
 from arrn.cli.progress import duration
 from arrn.experiments.supervising import Progress
 
-__all__ = ["board", "progress_table"]
-
 _SECONDS_BETWEEN_LINES = 30.0
 _LINES_AROUND = 7  # title, head, frame, caption, and the line below
 _MOST_TELLING = ("training", "evaluating", "timing", "failed", "stopped", "waiting", "finished")

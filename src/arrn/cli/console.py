@@ -1,14 +1,22 @@
-"""Where commands write to: one console, wide enough for tables also when the output is a file."""
+"""What commands share: the console, the values of flags, memory that is given back."""
 
 from __future__ import annotations
 
+import ctypes
+import json
+import math
 import os
+import platform
 import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["LEADS", "console", "print_wide", "say"]
+from arrn.errors import ArrnError
 
 LEADS = os.environ.get("RANK", "0") == "0"
 """Whether this process speaks and writes for all that `torchrun` started."""
@@ -24,3 +32,77 @@ def print_wide(table: Table) -> None:
 def say(text: str) -> None:
     """Prints a line as it is: paths and class names may hold what rich would take for markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc keep what torch frees, for the next tensor.
+
+    By default every large tensor is fresh from the system, page by page: on a CPU that took more than half of the
+    time of an evaluation (docs/performance.md). Other C libraries are left alone.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_MAX, 0)
+        library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def data_root(data: Path | None) -> str | None:
+    """A data set's root as every process finds it, wherever it was started."""
+    return None if data is None else str(data.expanduser().resolve())
+
+
+def set_or_path(dataset: str, data: Path | None) -> str:
+    """A data set's name as it is; a path whole, so that a run goes on from any folder."""
+    from arrn.data import list_datasets
+
+    path = Path(dataset).expanduser()
+    return str(path.resolve()) if data is None and dataset not in list_datasets() and path.exists() else dataset
+
+
+def whole_numbers(option: str, text: str | None) -> list[int]:
+    """`32,16,8` as numbers, each at least 1."""
+    if text is None:
+        return []
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise ArrnError(
+            f"{option} takes whole numbers of at least 1 with commas between, such as 32,16,8; got {text!r}"
+        )
+    return numbers
+
+
+def numbers(option: str, text: str) -> list[float]:
+    """`0.4,0.6` as numbers, each at least 0."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(math.isfinite(number) and number >= 0 for number in found):
+        raise ArrnError(f"{option} takes numbers of at least 0 with commas between, such as 0.4,0.6; got {text!r}")
+    return found
+
+
+def assignments(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """`name=value` pairs; values as TOML has them, or else plain text."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ArrnError(f"{option} takes name=value, got {text!r}")
+        found[name.strip()] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+        json.dumps(value)  # what is kept with a run; TOML has dates besides
+    except (ValueError, TypeError, RecursionError):
+        return text.strip()
+    return value

@@ -10,8 +10,6 @@ from rich.table import Table
 
 from arrn.cli.console import console
 
-__all__ = ["demo"]
-
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for networks, plot and report.")] = Path("out/demo"),
@@ -36,9 +34,9 @@ def demo(
         train_and_judge,
         write_page,
     )
-    from arrn.experiments import Machine
-    from arrn.plots import plot_accuracy
+    from arrn.figures.curves import plot_accuracy
     from arrn.provenance import provenance
+    from arrn.runs import Machine
 
     machine = Machine(device=device)
 

@@ -12,11 +12,8 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from arrn.cli.console import LEADS, console, say
-from arrn.cli.values import whole_numbers
+from arrn.cli.console import LEADS, console, say, whole_numbers
 from arrn.errors import ArrnError
-
-__all__ = ["accuracy_table", "evaluate"]
 
 _UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
 
@@ -72,9 +69,9 @@ def evaluate(
     arrn evaluate runs/first --dataset ~/pictures --resampler area
     """
     from arrn.evaluation import write_report
-    from arrn.experiments import judge
+    from arrn.figures.curves import accuracy_lines, plot_accuracy
     from arrn.nn.arrn import as_policy
-    from arrn.plots import accuracy_lines, plot_accuracy
+    from arrn.runs import judge
 
     if plot is not None and plot.suffix not in (".png", ".svg"):
         raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")

@@ -14,7 +14,6 @@ from arrn.errors import ArrnError
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.figures import Drawing
 
-__all__ = ["figures"]
 
 FORMATS = (".png", ".svg")
 DEFAULT_RESULTS = Path("results")
@@ -65,7 +64,7 @@ def figures(
 
 def _write(drawing: Drawing, out: Path) -> list[Path]:
     """Writes the picture, or the page of tables, if there is one; returns the files."""
-    from arrn.plots import save_figure
+    from arrn.figures.style import save_figure
     from arrn.writing import write_atomically
 
     if drawing.text is not None:

@@ -12,8 +12,6 @@ import typer
 
 from arrn.cli.console import console, say
 
-__all__ = ["job"]
-
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -27,8 +25,7 @@ def job(
     """
     _end_with_the_parent()
     from arrn.cli.progress import watch
-    from arrn.experiments.carrying_out import carry_out, measure_times
-    from arrn.experiments.job import read_job
+    from arrn.experiments.jobs import carry_out, measure_times, read_job
 
     chosen = read_job(file)
     if times:

@@ -10,8 +10,6 @@ import typer
 from arrn.cli.console import say
 from arrn.errors import ArrnError
 
-__all__ = ["kernels"]
-
 
 def kernels(
     size: Annotated[int, typer.Option(help="Samples on the larger grid.")] = 32,
@@ -29,6 +27,6 @@ def kernels(
     for kernel in ("perfect", WhittakerShannon("periodic"), "fair", "poor"):
         say(str(kernel_quality(kernel, size, next_size)))
     if plot is not None:
-        from arrn.plots import plot_kernel_quality
+        from arrn.figures.kernels import plot_kernel_quality
 
         say(f"picture: {plot_kernel_quality(plot, size=size, next_size=next_size)}")

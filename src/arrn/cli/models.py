@@ -11,8 +11,6 @@ from rich.table import Table
 from arrn.cli.console import console
 from arrn.errors import unknown_name
 
-__all__ = ["models"]
-
 
 def models(
     names: Annotated[list[str] | None, typer.Argument(help="Only models whose name contains one of these.")] = None,

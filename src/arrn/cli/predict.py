@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.evaluation import Prediction
     from arrn.signal.grid import Grid
 
-__all__ = ["predict"]
-
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
@@ -43,10 +41,10 @@ def predict(
     """
     from arrn.data import BadSample, read_input
     from arrn.evaluation import predict as answer
-    from arrn.experiments import load_network, pick_device
     from arrn.models import signal_axes
     from arrn.nn.arrn import ARRN, as_policy
     from arrn.nn.config import config_of
+    from arrn.runs import load_network, pick_device
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))

@@ -12,8 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from arrn.training import Watcher
 
-__all__ = ["TerminalProgress", "duration", "watch"]
-
 
 @contextmanager
 def watch(console: Console) -> Iterator[Watcher]:

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arrn.cli.console import print_wide, say
+from arrn.cli.console import data_root, print_wide, say
 from arrn.cli.running import job_table, run_jobs
-from arrn.cli.values import data_root
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
-    from arrn.experiments import Machine
-    from arrn.experiments.job import Job
+    from arrn.experiments.jobs import Job
     from arrn.experiments.plan import PlannedRun
-
-__all__ = ["reproduce"]
+    from arrn.runs import Machine
 
 
 def reproduce(
@@ -57,8 +54,8 @@ def reproduce(
 
     arrn reproduce ablation --dataset cifar10 --seeds 3 --only 'arrn_cifar10-*'
     """
-    from arrn.experiments import Machine, pick_device
     from arrn.experiments.plan import choose, plan
+    from arrn.runs import Machine, pick_device
 
     pick_device(device)
     runs = choose(plan(dataset), experiment, only or [])
@@ -94,9 +91,9 @@ def _job(
     results: Path,
     machine: Machine,
 ) -> Job:
-    from arrn.experiments import RunSettings
-    from arrn.experiments.job import Job
+    from arrn.experiments.jobs import Job
     from arrn.experiments.sets import experiment_set
+    from arrn.runs import RunSettings
 
     changes = dict(run.recipe) | ({} if epochs is None else {"epochs": epochs})
     recipe = experiment_set(dataset).recipe.with_options(changes)

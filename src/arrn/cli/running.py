@@ -12,9 +12,7 @@ from arrn.cli.console import console, say
 from arrn.errors import RunError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
-    from arrn.experiments.job import Job
-
-__all__ = ["job_table", "run_jobs"]
+    from arrn.experiments.jobs import Job
 
 
 def job_table(jobs: Sequence[Job], title: str) -> Table:

@@ -12,16 +12,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from arrn.cli.console import console, print_wide, say
+from arrn.cli.console import console, data_root, numbers, print_wide, say, set_or_path, whole_numbers
 from arrn.cli.running import job_table, run_jobs
-from arrn.cli.values import data_root, numbers, set_or_path, whole_numbers
 from arrn.errors import ArrnError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.sweep import Axes, Standing
     from arrn.models import Design
 
-__all__ = ["sweep"]
 
 _Lists = list[str] | None
 
@@ -72,11 +70,11 @@ def sweep(
     import torch
 
     from arrn.data import hold_out, open_dataset
-    from arrn.experiments import Machine, RunSettings, pick_device
-    from arrn.experiments.job import Job
+    from arrn.experiments.jobs import Job
     from arrn.experiments.sets import usual_set
     from arrn.experiments.sweep import design_name, permute, rank
     from arrn.models import DESIGNS, create_model
+    from arrn.runs import Machine, RunSettings, pick_device
 
     pick_device(device)
     dataset = set_or_path(dataset, data)
@@ -154,7 +152,7 @@ def _axes(
 def _show(standings: Sequence[Standing], title: str, stem: Path, command: str) -> None:
     """The table, its JSON file, and the picture."""
     from arrn.experiments.sweep import find_front, write_standings
-    from arrn.plots import ParetoPoint, plot_pareto
+    from arrn.figures.pareto import ParetoPoint, plot_pareto
     from arrn.provenance import provenance
 
     front = {standing.name for standing in find_front(standings)}

@@ -8,11 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from arrn.cli.console import console, say
-from arrn.cli.values import assignments, data_root, set_or_path, whole_numbers
+from arrn.cli.console import assignments, console, data_root, say, set_or_path, whole_numbers
 from arrn.errors import ArrnError
-
-__all__ = ["train"]
 
 _Data = Annotated[
     Path | None, typer.Option(help="The data set's root: parquet, npz or wav files, class folders, published files.")
@@ -91,8 +88,8 @@ def train(
     arrn train cifar10 --out runs/first --resume
     """
     from arrn.cli.progress import watch
-    from arrn.experiments import Machine, RunSettings, read_settings, run_training
     from arrn.experiments.sets import usual_set
+    from arrn.runs import Machine, RunSettings, read_settings, run_training
     from arrn.training import read_recipe
 
     dataset = set_or_path(dataset, data)
@@ -126,7 +123,7 @@ def train(
 
 def _next_step(folder: Path) -> str:
     """What to do with the run, if there are samples that it has not seen."""
-    from arrn.experiments.settings import read_run_file
+    from arrn.runs.settings import read_run_file
 
     splits = read_run_file(folder).get("splits", [])
     options = {"test": "", "validation": " --split validation"}

@@ -1,28 +1,20 @@
 """Labelled images, volumes and sound: by name or from a root; looked over, split, and made into batches."""
 
 from arrn.data.augmentation import Augmentation
-from arrn.data.batches import Batch, Batches, MemoryBatches, StreamedBatches
-from arrn.data.buckets import Bucket, fits_in_memory, load_buckets
+from arrn.data.batches import Batch, Batches, MemoryBatches, StreamedBatches, measure_statistics, open_batches
 from arrn.data.catalog import Dataset, list_datasets, open_dataset
-from arrn.data.cifar import CifarBatches
-from arrn.data.codec import PICTURES, Codec
-from arrn.data.decoding import decode, header_size
-from arrn.data.examining import Examined, examine
+from arrn.data.decoding import PICTURES, Codec, decode, header_size
+from arrn.data.examining import Examined, examine, hold_out
 from arrn.data.folder import ClassFolders, ImageFolder
-from arrn.data.form import IMAGE, SOUND, Form, word_for
-from arrn.data.holdout import hold_out
+from arrn.data.layouts import read_input
 from arrn.data.npz import NpzArrays
-from arrn.data.opening import open_batches
 from arrn.data.parquet import ParquetFiles
-from arrn.data.placement import Placement
-from arrn.data.single import read_input
-from arrn.data.sound import SoundCodec, Window, fit_window
-from arrn.data.source import BadSample, Selection, Source
-from arrn.data.statistics import measure_statistics
-from arrn.data.stl10 import Stl10Binary
+from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets
+from arrn.data.published import CifarBatches, Stl10Binary
+from arrn.data.sound import SoundCodec, WavHeader, Window, decode_wav, fit_window, wav_header
+from arrn.data.source import IMAGE, SOUND, BadSample, Form, Selection, Source, word_for
 from arrn.data.tinyimagenet import TinyImageNet
 from arrn.data.trivial_augment import TrivialAugmentWide
-from arrn.data.wav import WavHeader, decode_wav, wav_header
 from arrn.signal.scaling import Normalisation, full_scale
 
 __all__ = [

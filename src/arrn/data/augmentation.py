@@ -10,8 +10,6 @@ from torch import nn
 from arrn.data.trivial_augment import TrivialAugmentWide
 from arrn.signal.scaling import Normalisation
 
-__all__ = ["Augmentation"]
-
 
 class Augmentation(nn.Module):
     """Normalisation, a horizontal flip for half of the samples, a crop from the zero-padded image.

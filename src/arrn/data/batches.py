@@ -7,7 +7,7 @@ import os
 import signal
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
 from typing import Any, Self
@@ -16,15 +16,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from arrn.data.buckets import Bucket
 from arrn.data.epochs import PlannedBatch, plan_epoch, plan_in_order, steps_per_epoch
 from arrn.data.examining import Examined
-from arrn.data.placement import Placement
+from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets
 from arrn.data.source import BadSample, Source
+from arrn.errors import ArrnError
 from arrn.signal.grid import Grid
+from arrn.signal.scaling import full_scale
 from arrn.teamwork import Team
-
-__all__ = ["Batch", "Batches", "MemoryBatches", "StreamedBatches"]
 
 
 @dataclass(frozen=True)
@@ -214,3 +213,63 @@ def _end_workers(loader: DataLoader[torch.Tensor]) -> None:
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
         iterator._shutdown_workers()
     loader._iterator = None
+
+
+def open_batches(
+    examined: Examined,
+    placement: Placement,
+    batch_size: int,
+    device: torch.device,
+    seed: int = 0,
+    stream: bool | None = None,
+    workers: int = 2,
+    progress: Callable[[int], None] | None = None,
+    team: Team | None = None,
+) -> Batches:
+    """Batches of the samples on the grids that `placement` gives them.
+
+    Args:
+        examined: the samples and their sizes.
+        placement: the grid of each size.
+        batch_size: samples per batch, at most.
+        device: where batches are made.
+        seed: of the order of epochs.
+        stream: read from disk (True), keep in memory (False), or whichever the free memory allows (None).
+        workers: processes that read from disk.
+        progress: told the number of samples read into memory so far.
+        team: the processes that share the batches.
+    """
+    if stream is None:
+        stream = not fits_in_memory(examined, placement, device)
+    batches: Batches
+    if stream:
+        batches = StreamedBatches(examined, placement, batch_size, seed, device, workers)
+    else:
+        batches = MemoryBatches(load_buckets(examined, placement, device, progress), batch_size, seed)
+    if team is not None:
+        batches.team = team
+    return batches
+
+
+_ENOUGH = 20_000  # samples; more change the third digit at most
+
+
+def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of the samples divided by their `full_scale`, over an epoch's first ones."""
+    total = square = torch.zeros((), dtype=torch.float64)
+    samples = images = 0
+    for batch in batches.epoch(0):
+        pixels = batch.images.movedim(1, 0).flatten(1).float() / full_scale(batch.images.dtype)
+        total = total + pixels.sum(dim=1).cpu().double()
+        square = square + pixels.square().sum(dim=1).cpu().double()
+        samples += pixels.shape[1]
+        images += batch.total
+        if images >= _ENOUGH:
+            break
+    sums = batches.team.add_up([*total.tolist(), *square.tolist(), float(samples)])
+    total, square = torch.tensor(sums[:-1], dtype=torch.float64).chunk(2)
+    mean = total / sums[-1]
+    std = (square / sums[-1] - mean.square()).clamp_min(0).sqrt()
+    if not bool((std > 0).all()):
+        raise ArrnError(f"the training samples are constant: standard deviations {std.tolist()} cannot normalise them")
+    return tuple(mean.tolist()), tuple(std.tolist())

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from arrn.data.downloading import default_root
 from arrn.data.layouts import DOWNLOADS, LAYOUTS, LOOKED_FOR, Splits
-from arrn.data.sample import SAMPLE_FOLDER
+from arrn.data.published import SAMPLE_FOLDER, default_root
 from arrn.data.sound import Window
 from arrn.data.source import Source
 from arrn.errors import ArrnError, unknown_name
-
-__all__ = ["Dataset", "list_datasets", "open_dataset"]
 
 Statistics: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 

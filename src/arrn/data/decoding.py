@@ -1,28 +1,68 @@
-"""Encoded images to tensors, through Pillow.
-
-An image comes out as a viewer would show it, 8 bits a channel, RGB: turned by its EXIF orientation,
-transparent parts over white, the first frame of an animation, 16-bit grey scaled to 8 bits.
-"""
+"""Files to samples: what class folders and parquet files need to know of what their files hold."""
 
 from __future__ import annotations
 
 import io
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import torch
 
-from arrn.data.extras import needs
-from arrn.data.source import BadSample
-from arrn.errors import ArrnError
+from arrn.data.source import IMAGE, BadSample, Form
+from arrn.errors import ArrnError, needs
+from arrn.signal.grid import Grid
+
+
+class Codec(ABC):
+    """How files of one kind are read. Pickles, since it goes to worker processes.
+
+    Attributes:
+        form: what comes out.
+        suffixes: how the names of such files end, in lower case.
+    """
+
+    form: ClassVar[Form]
+    suffixes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def size(self, encoded: Encoded, where: str) -> Grid:
+        """The grid of what `decode` gives, from the header alone where that is possible."""
+
+    @abstractmethod
+    def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
+        """The sample, shape (channels, *size). What cannot be read is a `BadSample` that names `where`."""
+
+    def changes(self, encoded: Encoded, where: str) -> tuple[str, ...]:
+        """What `decode` changes that a user should know of."""
+        return ()
+
+
+class PictureCodec(Codec):
+    """Image files of the usual formats, as a viewer would show them."""
+
+    form = IMAGE
+    suffixes = (
+        *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
+        *(".tif", ".tiff", ".webp"),
+    )
+
+    def size(self, encoded: Encoded, where: str) -> Grid:
+        return header_size(encoded, where)
+
+    def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
+        return decode(encoded, where)
+
+
+PICTURES = PictureCodec()
+
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Encoded", "decode", "header_size"]
 
 Encoded: TypeAlias = bytes | str | os.PathLike[str]
 """The bytes of a file, or its path."""

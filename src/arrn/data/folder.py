@@ -8,12 +8,9 @@ from pathlib import Path
 
 import torch
 
-from arrn.data.codec import PICTURES, Codec
-from arrn.data.source import Source
-from arrn.data.splits import SPLIT_NAMES
+from arrn.data.decoding import PICTURES, Codec
+from arrn.data.source import SPLIT_NAMES, Source
 from arrn.errors import ArrnError
-
-__all__ = ["ClassFolders", "ImageFolder", "files_in", "find_class_folder"]
 
 
 class ClassFolders(Source):

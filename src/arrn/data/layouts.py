@@ -6,21 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from arrn.data.cifar import CIFAR_FOLDERS, CifarBatches
-from arrn.data.codec import PICTURES, Codec
+import torch
+
+from arrn.data.decoding import PICTURES, Codec, decode
 from arrn.data.folder import ClassFolders, files_in, find_class_folder
-from arrn.data.imagenette import IMAGENETTE_FOLDERS, imagenette_words
-from arrn.data.npz import find_npz, open_npz
-from arrn.data.parquet import ParquetFiles
-from arrn.data.parquet_layout import find_parquet
-from arrn.data.sound import SoundCodec, Window
-from arrn.data.source import Source
-from arrn.data.splits import SPLIT_NAMES
-from arrn.data.stl10 import Stl10Binary, download_stl10, find_stl10
+from arrn.data.npz import decode_npy, find_npz, open_npz
+from arrn.data.parquet import ParquetFiles, find_parquet
+from arrn.data.published import (
+    CIFAR_FOLDERS,
+    IMAGENETTE_FOLDERS,
+    CifarBatches,
+    Stl10Binary,
+    download_stl10,
+    find_stl10,
+    imagenette_words,
+)
+from arrn.data.sound import SoundCodec, Window, decode_wav, fit_window
+from arrn.data.source import SPLIT_NAMES, BadSample, Source
 from arrn.data.tinyimagenet import TinyImageNet, download_tinyimagenet, find_tinyimagenet
 from arrn.errors import ArrnError
-
-__all__ = ["DOWNLOADS", "LAYOUTS", "LOOKED_FOR", "Splits"]
 
 
 @dataclass(frozen=True)
@@ -158,3 +162,24 @@ DOWNLOADS: dict[str, Callable[[str, Path], Splits]] = {
     "tinyimagenet": _download_tinyimagenet,
 }
 """How to fetch a set that is known by name into a root where it is not."""
+
+
+def read_input(path: Path, ndim: int, channels: int, seconds: float = 1.0) -> torch.Tensor:
+    """A file for a network whose signals have `ndim` axes: wav for one, an image for two, npy for three.
+
+    Colour images become grey for a network of one channel. Sound is a window at the file's own rate: a network that
+    adapts takes any, it only changes how many samples the window has.
+
+    Raises:
+        BadSample: for a file that cannot be read, or has other channels.
+    """
+    if ndim == 1:
+        sound, header = decode_wav(path, str(path))
+        signal = fit_window(sound, Window(seconds).samples(header.rate))
+    elif ndim == 2:
+        signal = decode(path, str(path), grey=channels == 1)
+    else:
+        signal = decode_npy(path)
+    if len(signal) != channels:
+        raise BadSample(str(path), f"it has {len(signal)} channels, and the network takes {channels}")
+    return signal

@@ -1,16 +1,56 @@
-"""What a labelled set looks like to everything that uses one, and the error for a sample that cannot be read."""
+"""What the samples of a set are: their axes, their channels, and the numbers they are stored in."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 
-from arrn.data.form import IMAGE, Form
 from arrn.errors import ArrnError
 
-__all__ = ["BadSample", "Selection", "Source"]
+_WORDS = {1: "clip", 2: "image", 3: "volume"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What every sample of a set has in common; only their grids may differ.
+
+    Attributes:
+        ndim: axes of space: 1 (sound), 2 (images), 3 (volumes).
+        channels: 3 for RGB, 1 for grey or for sound.
+        dtype: of the numbers as they are stored: uint8 in 0 to 255, or int16 in -32768 to 32767.
+
+    >>> Form(3, 1, torch.uint8).words
+    'volumes'
+    """
+
+    ndim: int
+    channels: int
+    dtype: torch.dtype
+
+    @property
+    def words(self) -> str:
+        """What several samples are called."""
+        return f"{word_for(self.ndim)}s"
+
+
+IMAGE = Form(2, 3, torch.uint8)
+SOUND = Form(1, 1, torch.int16)
+
+
+def word_for(ndim: int) -> str:
+    """What a sample of `ndim` axes is called: a clip, an image or a volume."""
+    return _WORDS[ndim]
+
+
+# The best first. A validation split stands in for a test split that is not there; beside one it is a third split.
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "validation": ("validation", "valid", "val"),
+}
 
 
 class BadSample(ArrnError):  # noqa: N818 - it is also what reports list, not only what is raised

@@ -1,7 +1,6 @@
 """The demonstration: three small networks trained on the shipped sample, judged at many resolutions."""
 
-from arrn.demo.page import write_page
-from arrn.demo.showing import Showing, show_answers
+from arrn.demo.page import Showing, show_answers, write_page
 from arrn.demo.trial import CONTENDERS, COST_COLUMNS, RESOLUTIONS, Contender, Cost, measure_costs, train_and_judge
 
 __all__ = [

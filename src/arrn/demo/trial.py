@@ -11,13 +11,12 @@ from typing import Any
 import torch
 
 from arrn.evaluation import Report
-from arrn.experiments import Machine, RunSettings, judge, load_network, run_training
-from arrn.nn import ARRN, adaptation_discrepancy, count_parameters, multiply_adds
+from arrn.nn import ARRN, count_parameters, multiply_adds
+from arrn.runs import Machine, RunSettings, judge, load_network, run_training
 from arrn.signal import resample
+from arrn.testing import adaptation_discrepancy
 from arrn.timing import Timing, time_call
 from arrn.training import Recipe, Watcher
-
-__all__ = ["CONTENDERS", "COST_COLUMNS", "RESOLUTIONS", "Contender", "Cost", "measure_costs", "train_and_judge"]
 
 RESOLUTIONS = (32, 24, 16, 12, 8)
 BATCH = 64

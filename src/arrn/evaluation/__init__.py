@@ -1,19 +1,35 @@
 """How good a network is, at every resolution, and what it answers."""
 
-from arrn.evaluation.accuracy import Answers, Setting, affordable_batch, evaluate
-from arrn.evaluation.decisions import (
+from arrn.evaluation.accuracy import (
+    RESAMPLERS,
+    Answers,
+    Resampler,
+    Setting,
+    affordable_batch,
+    check_resampler,
+    evaluate,
+    lower,
+)
+from arrn.evaluation.comparisons import (
+    AdaptationGap,
     Combination,
     Decision,
     Verdict,
+    adaptation_gap,
     check_dual_effect,
     decision_tree,
     effect_grows,
 )
-from arrn.evaluation.gaps import AdaptationGap, adaptation_gap
-from arrn.evaluation.intervals import wilson_interval
 from arrn.evaluation.prediction import Prediction, predict
-from arrn.evaluation.report import Report, default_resolutions, make_report, report_from, settings_for, write_report
-from arrn.evaluation.resamplers import RESAMPLERS, Resampler, check_resampler, lower
+from arrn.evaluation.report import (
+    Report,
+    default_resolutions,
+    make_report,
+    report_from,
+    settings_for,
+    wilson_interval,
+    write_report,
+)
 
 __all__ = [
     "RESAMPLERS",

@@ -1,25 +1,58 @@
-"""The one accuracy loop: any network, any resolutions, samples of any sizes, in one pass over the data."""
+"""How evaluation makes lower resolutions: the perfect kernel, or what other tools do to images."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from arrn.data.batches import Batch, Batches
-from arrn.evaluation.resamplers import Resampler, lower
+from arrn.errors import ArrnError, unknown_name
 from arrn.models.entry import entry_grid, entry_kernel
 from arrn.nn.arrn import ARRN, Policy
 from arrn.signal.grid import Grid, grid_of
+from arrn.signal.kernels import kernel
 from arrn.signal.resample import resample
 from arrn.signal.scaling import Normalisation
 from arrn.teamwork import Team
 
-__all__ = ["Answers", "Setting", "affordable_batch", "evaluate"]
+Resampler: TypeAlias = str | Mapping[str, Any]
+"""A name among `RESAMPLERS`, or a kernel's `kernel_options`."""
+
+RESAMPLERS = ("perfect", "fair", "poor", "bicubic", "area")
+
+
+def lower(x: torch.Tensor, size: Grid, resampler: Resampler = "perfect") -> torch.Tensor:
+    """Takes floating-point samples of shape (batch, channels, *space) down to `size`.
+
+    ``"bicubic"`` is torch's, with antialiasing, for images (Pillow's on floats); ``"area"`` averages.
+    Both use cell-centred grids, as the kernels do. The same size is left as it is.
+    """
+    check_resampler(resampler, x.ndim - 2)
+    if grid_of(x) == size:
+        return x
+    if resampler == "bicubic":
+        return F.interpolate(x, size, mode="bicubic", antialias=True)
+    if resampler == "area":
+        return F.interpolate(x, size, mode="area")
+    return resample(x, size, kernel(resampler))
+
+
+def check_resampler(resampler: Resampler, ndim: int) -> None:
+    """Raises unless `lower` can use it for signals of `ndim` axes of space."""
+    if not isinstance(resampler, str):
+        kernel(resampler)
+    elif resampler not in RESAMPLERS:
+        raise unknown_name("resampler", resampler, RESAMPLERS)
+    elif resampler == "bicubic" and ndim != 2:
+        raise ArrnError(f"the bicubic resampler is for images, got {ndim} axes of space; use 'area'")
+
 
 _AFFORDABLE = 2**27  # numbers in a batch of samples on their own grids: half a gigabyte in float32
 # Numbers for each place of a sample: an image's channels; a volume, next to what a network makes of it, is nothing.

@@ -17,8 +17,6 @@ from arrn.signal.grid import Grid
 from arrn.signal.resample import resample
 from arrn.signal.scaling import Normalisation
 
-__all__ = ["Prediction", "predict"]
-
 _TOGETHER = 64  # images at most that are kept and run at once
 
 

@@ -1,8 +1,9 @@
-"""An evaluation as data: what goes into its JSON file, and back."""
+"""How sure an accuracy is: the Wilson score interval of a proportion."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,31 @@ from typing import Any
 import torch
 
 from arrn.errors import ArrnError
-from arrn.evaluation.accuracy import Answers, Setting
-from arrn.evaluation.intervals import wilson_interval
-from arrn.evaluation.resamplers import Resampler
+from arrn.evaluation.accuracy import Answers, Resampler, Setting
 from arrn.models.fixed import ResampledNetwork
-from arrn.models.fourier import FourierClassifier
+from arrn.models.rivals import FourierClassifier
 from arrn.nn.arrn import ARRN, Policy
 from arrn.provenance import provenance
 from arrn.signal.grid import format_grid
 from arrn.writing import write_atomically
 
-__all__ = ["Report", "default_resolutions", "make_report", "report_from", "settings_for", "write_report"]
+
+def wilson_interval(correct: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """The interval in which the true proportion lies; z = 1.96 is for 95%.
+
+    Wilson (1927). Unlike the normal approximation it stays within [0, 1] and is right near both ends.
+
+    >>> tuple(round(bound, 4) for bound in wilson_interval(81, 100))
+    (0.7222, 0.8749)
+    """
+    if total < 1 or not 0 <= correct <= total:
+        raise ValueError(f"expected 0 <= correct <= total and total of at least 1, got {correct} of {total}")
+    share = correct / total
+    spread = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    centre = share + z * z / (2 * total)
+    # The bounds at 0 and at 1 are exact, but for rounding.
+    return min(share, max(0.0, (centre - spread) / scale)), max(share, min(1.0, (centre + spread) / scale))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from arrn.experiments.precision import true_float32
 from arrn.gpu import Replay
 from arrn.models.entry import entry_grid, signal_axes
-from arrn.nn import ARRN, EveryLevel, adaptation_discrepancy, count_parameters, multiply_adds
+from arrn.nn import ARRN, EveryLevel, count_parameters, multiply_adds
 from arrn.provenance import provenance
+from arrn.runs.device import true_float32
 from arrn.signal.resample import resample
+from arrn.testing import adaptation_discrepancy
 from arrn.timing import Timing, time_call
-
-__all__ = ["count_parameter_range", "list_multiply_adds", "measure_discrepancies", "measure_inference"]
 
 
 def count_parameter_range(model: nn.Module) -> dict[str, int]:

@@ -11,10 +11,8 @@ from arrn.errors import unknown_name
 from arrn.experiments.results import EXPERIMENTS
 from arrn.experiments.sets import experiment_set
 from arrn.models import DESIGNS, model_options
-from arrn.models.baselines import BASELINES
+from arrn.models.fixed import BASELINES
 from arrn.models.transplanting import TRANSPLANTS
-
-__all__ = ["PlannedRun", "choose", "plan"]
 
 # The order in which they are worth running: the first three tell most about the paper's claim.
 _FIRST_BASELINES = ("resnet18", "mobilenet_v3_large", "efficientnet_v2_s")

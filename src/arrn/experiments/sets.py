@@ -8,8 +8,6 @@ from arrn.errors import unknown_name
 from arrn.evaluation import default_resolutions
 from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe
 
-__all__ = ["SETS", "ExperimentSet", "experiment_set", "resolutions_for", "usual_set"]
-
 
 @dataclass(frozen=True)
 class ExperimentSet:

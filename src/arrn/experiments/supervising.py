@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from arrn.experiments.folder import LOG
-from arrn.experiments.job import Job, write_job
+from arrn.experiments.jobs import Job, write_job
+from arrn.runs.folder import LOG
 from arrn.training.log import read_log
-
-__all__ = ["CARRY_OUT", "MEASURE_TIMES", "Progress", "supervise"]
 
 CARRY_OUT = (sys.executable, "-m", "arrn", "job")
 MEASURE_TIMES = (*CARRY_OUT, "--times")

@@ -9,11 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arrn.documents import write_document
 from arrn.errors import ArrnError
 from arrn.experiments.results import Result
-
-__all__ = ["Axes", "Standing", "design_name", "find_front", "permute", "rank", "write_standings"]
+from arrn.writing import write_document
 
 FORMAT, FORMAT_VERSION = "arrn-sweep", 1
 

@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from arrn.errors import unknown_name
 from arrn.experiments import Result
-from arrn.figures.ablating import ablation, tree
-from arrn.figures.comparing import generalization, robustness
-from arrn.figures.costing import efficiency
-from arrn.figures.drawing import Drawing
-from arrn.figures.picturing import picture_bandwidth, picture_features, picture_pyramid
+from arrn.figures.ablation import ablation, tree
+from arrn.figures.efficiency import efficiency
+from arrn.figures.robustness import generalization, robustness
 from arrn.figures.runs import Run, group_runs
-from arrn.figures.subject import Subject
+from arrn.figures.style import Drawing
+from arrn.figures.subject import Subject, picture_bandwidth, picture_features, picture_pyramid
 from arrn.figures.tables import tables
-
-__all__ = ["FIGURES", "choose_figures", "draw_figures"]
 
 _FROM_RESULTS: dict[str, tuple[str, Callable[[str, Sequence[Run]], Drawing]]] = {
     "robustness": ("robustness", robustness),

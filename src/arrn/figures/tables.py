@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from arrn.evaluation.decisions import check_dual_effect, effect_grows
-from arrn.figures.ablating import ablation_tree
-from arrn.figures.comparing import in_order
-from arrn.figures.drawing import Drawing
-from arrn.figures.naming import name_curves
-from arrn.figures.runs import Run, missing_runs
-from arrn.plots import Point
+from arrn.evaluation.comparisons import check_dual_effect, effect_grows
+from arrn.figures.ablation import ablation_tree
+from arrn.figures.curves import Point
+from arrn.figures.robustness import in_order
+from arrn.figures.runs import Run, missing_runs, name_curves
+from arrn.figures.style import Drawing
 from arrn.provenance import machine_of
-
-__all__ = ["markdown_table", "tables"]
 
 _UNEVEN = 1e-3  # float32 rounding is far below, uneven classes far above
 

@@ -12,10 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from arrn.gpu.autocasting import as_precise_as
-from arrn.signal.memory_order import channels_first, channels_last
-
-__all__ = ["reference_depthwise", "replicate_depthwise", "silu_depthwise_silu"]
+from arrn.gpu.switch import as_precise_as
+from arrn.signal.operators import channels_first, channels_last
 
 
 def reference_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

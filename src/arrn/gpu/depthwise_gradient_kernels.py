@@ -10,11 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from arrn.gpu.activation_kernels import sigmoid
-from arrn.gpu.norm_kernels import added_up, load_mean_and_inverse_std, load_scale_and_shift
-from arrn.gpu.strip_kernels import at_rows, load_column, load_taps, locate, rows_of_strips
-
-__all__ = ["backward_kernel", "finish_gradients_kernel"]
+from arrn.gpu.depthwise_kernels import at_rows, load_column, load_taps, locate, rows_of_strips
+from arrn.gpu.norm_kernels import added_up, load_mean_and_inverse_std, load_scale_and_shift, sigmoid
 
 
 @triton.jit

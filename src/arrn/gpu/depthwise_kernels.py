@@ -1,7 +1,11 @@
-"""Triton kernel: depthwise 3x3 convolution with replicate padding, channels-last, by strips (`strip_kernels`).
+"""Triton functions for walking over images in strips, channels-last, as the depthwise kernels do.
 
-With ``ACTIVATE`` the input is normalised and put through SiLU as it is loaded. With ``MEASURE`` the moments of the
-output that the next batch norm needs are taken as it is stored. All arithmetic is float32 whatever the tensors are.
+A program owns `BLOCK_C` channels of `BLOCK_P` strips, a strip being `ROWS` rows of one image, and walks along the
+columns: each column of a strip, with the row above and the row below it, is loaded once and serves the three columns
+around it from registers. So a sample is read about (ROWS + 2) / ROWS times, mostly from the cache, and padding is
+index clamping: no padded copy, no shared memory. The next column is on its way while one is worked on.
+
+With ``WHOLE`` the height is a whole number of strips, and no row needs a mask.
 """
 
 from __future__ import annotations
@@ -9,11 +13,69 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from arrn.gpu.activation_kernels import silu
-from arrn.gpu.norm_kernels import load_scale_and_shift
-from arrn.gpu.strip_kernels import at_rows, load_column, load_taps, locate, rows_of_strips
+from arrn.gpu.norm_kernels import load_scale_and_shift, silu
 
-__all__ = ["activated", "forward_kernel", "store_column"]
+
+@triton.jit
+def locate(
+    strips,
+    height,
+    channels,
+    ROWS: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BACKWARDS: tl.constexpr,
+):
+    """This program's number along the strips, the images and first rows of its strips, its channels; what exists."""
+    across = tl.cdiv(channels, BLOCK_C)
+    program = tl.program_id(0) // across
+    if BACKWARDS:
+        program = tl.num_programs(0) // across - 1 - program
+    strip = program * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]
+    channel = tl.program_id(0) % across * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
+    per_image = tl.cdiv(height, ROWS)
+    return program, strip // per_image, strip % per_image * ROWS, channel, strip < strips, channel < channels
+
+
+@triton.jit
+def at_rows(base, image, first, channel, height, width, channels, COUNT: tl.constexpr):
+    """Pointers to the first column of `COUNT` rows from `first` on, clamped to the image."""
+    pointers = ()
+    for r in tl.static_range(COUNT):
+        row = tl.minimum(tl.maximum(first + r, 0), height - 1)
+        pixel = (image.to(tl.int64) * height + row) * width
+        pointers = pointers + (base + pixel * channels + channel,)
+    return pointers
+
+
+@triton.jit
+def rows_of_strips(exists, top, height, ROWS: tl.constexpr, WHOLE: tl.constexpr):
+    """For each row of the strips, where it exists."""
+    masks = ()
+    for r in tl.static_range(ROWS):
+        if WHOLE:
+            masks = masks + (exists,)
+        else:
+            masks = masks + (exists & (top + r < height),)
+    return masks
+
+
+@triton.jit
+def load_taps(weight, channel, exists):
+    """The nine weights of each channel, row by row."""
+    taps = ()
+    for k in tl.static_range(9):
+        taps = taps + (tl.load(weight + channel * 9 + k, mask=exists, other=0.0).to(tl.float32),)
+    return taps
+
+
+@triton.jit
+def load_column(pointers, offset, masks, COUNT: tl.constexpr):
+    """As it is stored: what is loaded ahead takes fewer registers so."""
+    column = ()
+    for r in tl.static_range(COUNT):
+        column = column + (tl.load(pointers[r] + offset, mask=masks[r], other=0.0),)
+    return column
 
 
 @triton.jit
@@ -154,3 +216,49 @@ def forward_kernel(
         tl.store(place, count.to(tl.float32) + tl.zeros_like(mean), mask=is_channel)
         tl.store(place + channels, mean + about, mask=is_channel)
         tl.store(place + 2 * channels, squares - total * mean, mask=is_channel)
+
+
+@triton.jit(do_not_specialize=["pixels", "height", "width"])
+def pixel_kernel(
+    x,
+    weight,
+    bias,
+    normal,
+    y,
+    pixels,
+    height,
+    width,
+    channels,
+    BLOCK_P: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    ACTIVATE: tl.constexpr,
+    PLAIN: tl.constexpr,
+    BIAS: tl.constexpr,
+    SILU: tl.constexpr,
+):
+    """y = taps over x, with what `forward_kernel` has around it but for moments."""
+    across = tl.cdiv(channels, BLOCK_C)
+    channel = tl.program_id(0) % across * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
+    pixel = tl.program_id(0) // across * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]
+    is_channel = channel < channels
+    exists = (pixel < pixels) & is_channel
+    column, line = pixel % width, pixel // width
+    row, image = line % height, line // height
+    near = ()
+    for k in tl.static_range(9):
+        r = tl.minimum(tl.maximum(row + (k // 3 - 1), 0), height - 1)
+        c = tl.minimum(tl.maximum(column + (k % 3 - 1), 0), width - 1)
+        place = ((image * height + r) * width + c) * channels + channel
+        near = near + (tl.load(x + place, mask=exists, other=0.0),)
+    taps = load_taps(weight, channel, is_channel)
+    a, b, added = 1.0, 0.0, 0.0
+    if ACTIVATE and not PLAIN:
+        a, b = load_scale_and_shift(normal, channel, channels, is_channel)
+    if BIAS:
+        added = tl.load(bias + channel, mask=is_channel, other=0.0).to(tl.float32)
+    near = activated(near, a, b, ACTIVATE, PLAIN, 9)
+    total = taps[0] * near[0]
+    for k in tl.static_range(1, 9):
+        total += taps[k] * near[k]
+    target = y + pixel * channels + channel
+    store_column((target,), 0, (total,), (exists,), added, 0.0, (0.0, 0.0), BIAS, SILU, False, True, 1)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import torch
 
 from arrn.gpu.depthwise_gradient_kernels import backward_kernel, finish_gradients_kernel
-from arrn.gpu.depthwise_kernels import forward_kernel
-from arrn.gpu.pixel_kernels import pixel_kernel
-from arrn.gpu.placing import on_the_gpu_of_its_input
-from arrn.gpu.tiling import RowTiling, StripTiling, backward_tiling, forward_tiling, inference_tiling, joining
-
-__all__ = ["depthwise_backward", "depthwise_forward"]
+from arrn.gpu.depthwise_kernels import forward_kernel, pixel_kernel
+from arrn.gpu.tiling import (
+    RowTiling,
+    StripTiling,
+    backward_tiling,
+    forward_tiling,
+    inference_tiling,
+    joining,
+    on_the_gpu_of_its_input,
+)
 
 
 def _divide(x: torch.Tensor, tiling: StripTiling) -> tuple[int, tuple[int], tuple[int, int, int, int]]:

@@ -12,17 +12,7 @@ from arrn.gpu.norm_kernels import (
     norm_silu_kernel,
     norm_silu_sums_kernel,
 )
-from arrn.gpu.placing import on_the_gpu_of_its_input
-from arrn.gpu.tiling import RowTiling, joining, matrix_tiling, row_programs, sums_tiling
-
-__all__ = [
-    "add_up",
-    "finish_moments",
-    "measure_moments",
-    "norm_silu",
-    "norm_silu_backward",
-    "norm_silu_sums",
-]
+from arrn.gpu.tiling import RowTiling, joining, matrix_tiling, on_the_gpu_of_its_input, row_programs, sums_tiling
 
 
 def _divide(

@@ -11,8 +11,6 @@ from typing import Generic, TypeVar, cast
 
 import torch
 
-__all__ = ["Replay"]
-
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result", bound=torch.Tensor | None)

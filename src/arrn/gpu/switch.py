@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-
-__all__ = ["fast_path", "is_fast", "kernels_serve", "reference_path"]
 
 # ARRN_KERNELS=0 turns the fast path off: everything then runs through PyTorch's own operators.
 _fast = os.environ.get("ARRN_KERNELS") != "0"
@@ -75,3 +73,21 @@ def _is_exporting() -> bool:
 def _is_transformed() -> bool:
     """Whether `torch.jit.trace` or a transform of `torch.func`, such as `vmap`, is at work."""
     return torch._C._get_tracing_state() is not None or torch._C._are_functorch_transforms_active()
+
+
+def product_dtype(x: torch.Tensor) -> torch.dtype:
+    """The dtype in which a matrix product with `x` is taken: autocast's where it is on, else x's own.
+
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     product_dtype(torch.zeros(1))
+    torch.bfloat16
+    """
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def as_precise_as(x: torch.Tensor) -> AbstractContextManager[object]:
+    """Where products with `x` are taken in its own dtype, whatever autocast says."""
+    device = x.device.type
+    known = torch.compiler.is_compiling() or torch.amp.is_autocast_available(device)  # tracers cannot ask (2.11)
+    return torch.autocast(device, enabled=False) if known else nullcontext()

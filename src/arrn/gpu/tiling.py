@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
-__all__ = [
-    "FEW_NUMBERS",
-    "RowTiling",
-    "StripTiling",
-    "backward_tiling",
-    "forward_tiling",
-    "inference_tiling",
-    "joining",
-    "matrix_tiling",
-    "power_of_two",
-    "row_programs",
-    "sums_tiling",
-]
+import torch
 
 
 @dataclass(frozen=True)
@@ -119,3 +109,22 @@ def row_programs(rows: int, channels: int, tiling: RowTiling) -> int:
 def joining(programs: int) -> dict[str, int]:
     """How many programs' numbers a kernel that joins them reads at once, and with how many warps."""
     return {"BLOCK_P": min(256, power_of_two(programs)), "num_warps": 8 if programs > 128 else 4}
+
+
+Rest = ParamSpec("Rest")
+Result = TypeVar("Result")
+Launch = Callable[Concatenate[torch.Tensor, Rest], Result]
+
+
+def on_the_gpu_of_its_input(launch: Launch[Rest, Result]) -> Launch[Rest, Result]:
+    """`launch`, run with the GPU of its first argument as the current one."""
+
+    @wraps(launch)
+    def placed(x: torch.Tensor, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
+        # Changing it takes the host longer than asking; on a CPU kernels are interpreted.
+        if not x.is_cuda or x.get_device() == torch.cuda.current_device():
+            return launch(x, *args, **kwargs)
+        with torch.cuda.device(x.device):
+            return launch(x, *args, **kwargs)
+
+    return placed

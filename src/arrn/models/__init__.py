@@ -2,20 +2,20 @@
 
 from functools import partial
 
-from arrn.models.baselines import BASELINES, torchvision_network
 from arrn.models.designs import DESIGNS, Design, design_builder
 from arrn.models.entry import entry_grid, entry_kernel, signal_axes
-from arrn.models.fixed import FixedResolution, fixed_builder
-from arrn.models.fourier import FourierClassifier, SpectralConv2d, build_fourier_operator
+from arrn.models.fixed import BASELINES, FixedResolution, fixed_builder, torchvision_network
 from arrn.models.generic import build_arrn
-from arrn.models.registry import create_model, list_models, model_options, register
+from arrn.models.registry import ModelSummary, create_model, list_models, model_options, register, summarise
 from arrn.models.rivals import (
+    FourierClassifier,
+    SpectralConv2d,
     SwitchableBatchNorm2d,
     SwitchableNetwork,
+    build_fourier_operator,
     build_resnet18_small_stem,
     build_resnet18_switchable,
 )
-from arrn.models.summary import ModelSummary, summarise
 from arrn.models.transplanting import TRANSPLANTS, transplant, transplant_builder
 
 __all__ = [

@@ -12,8 +12,6 @@ from arrn.nn.residual import Rejection
 from arrn.signal.grid import Size
 from arrn.signal.kernels import KernelLike
 
-__all__ = ["DESIGNS", "Design", "design_builder"]
-
 
 @dataclass(frozen=True)
 class Design:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from arrn.models.fixed import ResampledNetwork
-from arrn.models.fourier import FourierClassifier
+from arrn.models.rivals import FourierClassifier
 from arrn.nn.arrn import ARRN, Policy
 from arrn.signal.grid import Grid, covers, level_at_least
 from arrn.signal.kernels import Kernel, kernel
-
-__all__ = ["entry_grid", "entry_kernel", "signal_axes"]
 
 
 def entry_grid(model: nn.Module, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:

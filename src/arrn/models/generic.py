@@ -1,4 +1,4 @@
-"""The generic builder: an ARRN for any ladder, in 1, 2 or 3 axes, from the library's own blocks."""
+"""Checking the options of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
-from arrn.models.options import as_whole
 from arrn.nn.arrn import ARRN, Policy
 from arrn.nn.blocks import InvertedBlock, ResidualStack, ZeroPreservingBlock
 from arrn.nn.dropout import Draw, LaplacianDropout
@@ -20,7 +19,17 @@ from arrn.signal.grid import Size, as_ladder
 from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 
-__all__ = ["build_arrn"]
+
+def as_whole(name: str, value: object, least: int) -> int:
+    """`value`, numpy's too, as a whole number of at least `least`; refuses others, by the option's name.
+
+    >>> as_whole("num_classes", 10, least=0)
+    10
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ArrnError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
 
 _BLOCKS: dict[str, type[nn.Module]] = {"inverted": InvertedBlock, "zero_preserving": ZeroPreservingBlock}
 

@@ -10,12 +10,11 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.adapted import AdaptedARRN
-from arrn.nn.blockless import BlocklessLevel, rates_between
-from arrn.nn.chain import LaplacianChain
+from arrn.nn.chain import BlocklessLevel, LaplacianChain, rates_between
 from arrn.nn.config import note_option
-from arrn.nn.cost import count_parameters
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.head import ClassifierHead
+from arrn.nn.introspection import count_parameters
 from arrn.nn.projection import Projection, fold, project, projecting_first_pays
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import (
@@ -32,8 +31,6 @@ from arrn.signal.grid import (
 )
 from arrn.signal.kernels import Kernel
 from arrn.signal.resample import resample_in_network
-
-__all__ = ["ARRN", "Policy", "as_policy"]
 
 Policy: TypeAlias = Literal["exact", "cheap"]
 
@@ -309,3 +306,20 @@ def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> No
                 f"residual {n} works on {format_grid(residual.size)}, but residual {n - 1} ends on "
                 f"{format_grid(residuals[n - 1].next_size)}"
             )
+
+
+class EveryLevel(nn.Module):
+    """An ARRN that never skips: every input is interpolated to the top grid and runs every level.
+
+    What adaptation is compared with. Shares its modules with the network.
+
+    Shape: (batch, in_channels, *space) -> (batch, num_classes).
+    """
+
+    def __init__(self, model: ARRN) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(x, adapt=False)
+        return logits

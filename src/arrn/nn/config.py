@@ -12,8 +12,6 @@ from arrn.errors import ArrnError, unknown_name
 from arrn.metadata import Metadata
 from arrn.signal.kernels import Kernel, kernel_options
 
-__all__ = ["CHANGEABLE", "change_option", "classes_of", "config_of", "note_option", "plain_option"]
-
 CHANGEABLE = ("num_classes", "policy")
 """The options that a network can change after it was built."""
 

@@ -20,19 +20,6 @@ from torch import nn
 from arrn.errors import ArrnError, ConstancyError
 from arrn.signal.grid import Grid, Size, as_grid, grid_of
 
-__all__ = [
-    "TOLERANCE",
-    "block_grid",
-    "check_zero_constant",
-    "made_like",
-    "output_shape",
-    "preserves_zero",
-    "probe_of",
-    "takes_context",
-    "variation",
-    "zero_sample",
-]
-
 # A violation is of the order of 1; rounding in float64, amplified by norms, stays far below this.
 TOLERANCE = 1e-6
 

@@ -10,18 +10,6 @@ from torch import nn
 
 from arrn.gpu import kernels_serve, replicate_depthwise
 
-__all__ = [
-    "BATCH_NORMS",
-    "CHANNEL_DROPOUTS",
-    "CONVOLUTIONS",
-    "FUNCTIONAL_CONVOLUTIONS",
-    "REPLICATE_CONVOLUTIONS",
-    "ReplicateConv1d",
-    "ReplicateConv2d",
-    "ReplicateConv3d",
-    "replicate_pad",
-]
-
 
 def replicate_pad(x: torch.Tensor, padding: list[int]) -> torch.Tensor:
     """Repeats the edge samples of `x`, shaped (batch, channels, *space).

@@ -13,8 +13,6 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 
-__all__ = ["Draw", "LaplacianDropout", "Survivors"]
-
 Draw: TypeAlias = Literal["sample", "stratified", "batch"]
 
 logger = logging.getLogger(__name__)

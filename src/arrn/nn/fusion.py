@@ -12,12 +12,9 @@ import torch
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from arrn.nn.blocks import InvertedBlock
+from arrn.nn.blocks import BatchRMSNorm, InvertedBlock
 from arrn.nn.convolution import REPLICATE_CONVOLUTIONS
-from arrn.nn.hooks import has_hooks
-from arrn.nn.normalization import BatchRMSNorm
-
-__all__ = ["fold_batch_norms"]
+from arrn.nn.introspection import has_hooks
 
 Module = TypeVar("Module", bound=nn.Module)
 

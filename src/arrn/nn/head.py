@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from arrn.errors import ArrnError
-from arrn.signal.memory_order import is_channels_last
-
-__all__ = ["ClassifierHead", "Head", "ResidualBase"]
+from arrn.signal.operators import is_channels_last
 
 
 class ResidualBase(nn.Module):

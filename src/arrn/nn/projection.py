@@ -13,8 +13,6 @@ from arrn.nn.convolution import FUNCTIONAL_CONVOLUTIONS
 from arrn.signal.grid import Grid
 from arrn.signal.operators import axis_order
 
-__all__ = ["Projection", "fold", "project", "projecting_first_pays"]
-
 
 def project(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Applies an (out, in) matrix to the channels of `x`, shaped (batch, in, *space)."""

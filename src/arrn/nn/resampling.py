@@ -16,8 +16,6 @@ from arrn.signal.kernels import Kernel
 from arrn.signal.operators import apply_axes, apply_composed, axes_to_resample
 from arrn.signal.resample import resample_in_network, too_long_for_matrices
 
-__all__ = ["Resampling"]
-
 # Where one product over all axes pays, which has more arithmetic but reads the signal once, and up to how many entries.
 COMPOSED_ON = {"cuda"}
 LARGEST_COMPOSED = 2**19

@@ -10,14 +10,12 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.constancy import block_grid, check_zero_constant, output_shape, preserves_zero, takes_context
-from arrn.nn.fast_level import can_fuse_level, fused_level
+from arrn.nn.fast import can_fuse_level, fused_level
 from arrn.nn.projection import Projection
 from arrn.nn.resampling import Resampling
 from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
 from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
-
-__all__ = ["LaplacianResidual", "Rejection", "reject_constant"]
 
 Rejection: TypeAlias = Literal["mean", "response"]
 

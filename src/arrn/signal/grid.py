@@ -11,24 +11,6 @@ import torch
 
 from arrn.errors import ArrnError
 
-__all__ = [
-    "Grid",
-    "Size",
-    "as_count",
-    "as_grid",
-    "as_ladder",
-    "as_sizes",
-    "check_descent",
-    "check_signal",
-    "check_tensor",
-    "covers",
-    "format_grid",
-    "format_sizes",
-    "grid_of",
-    "level_at_least",
-    "level_at_most",
-]
-
 Size: TypeAlias = int | Sequence[int]
 """What users write: one number for every axis, or one number per axis."""
 

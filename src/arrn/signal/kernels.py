@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from arrn.errors import ArrnError, unknown_name
 from arrn.signal.grid import as_count
 
-__all__ = ["Kernel", "KaiserSinc", "TruncatedGaussian", "WhittakerShannon", "kernel", "kernel_options", "KernelLike"]
-
 Matrix: TypeAlias = NDArray[np.float64]
 Boundary: TypeAlias = Literal["symmetric", "periodic"]
 

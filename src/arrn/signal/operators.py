@@ -1,4 +1,4 @@
-"""Applying one small matrix per axis to a signal, in whichever memory format the signal has."""
+"""Signals whose channels are innermost in memory, as matrix products and GPUs like them; any number of axes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ import torch.nn.functional as F
 
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import Kernel
-from arrn.signal.memory_order import channels_first, channels_last, is_channels_last
 
-__all__ = [
-    "FEW_CHANNELS",
-    "AxisOperator",
-    "apply_axes",
-    "apply_composed",
-    "axes_to_resample",
-    "axis_order",
-]
+
+def is_channels_last(x: torch.Tensor) -> bool:
+    """Whether `x`, shaped (batch, channels, *space), is stored with its channels innermost."""
+    return not x.is_contiguous() and x.movedim(1, -1).is_contiguous()
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """(batch, channels, *space) as a contiguous (batch, *space, channels); no copy if it is stored so."""
+    return x.movedim(1, -1).contiguous()
+
+
+def channels_first(x: torch.Tensor) -> torch.Tensor:
+    """(batch, *space, channels) seen as (batch, channels, *space), in channels-last memory."""
+    return x.movedim(-1, 1)
+
 
 AxisOperator: TypeAlias = tuple[int, torch.Tensor]
 """An axis of space (0 is the first) and the (target, source) matrix that acts along it."""

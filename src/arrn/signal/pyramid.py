@@ -12,8 +12,6 @@ from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.resample import resample
 
-__all__ = ["LaplacianPyramid"]
-
 
 class LaplacianPyramid:
     """Splits a signal over a ladder of resolutions, and puts it together again, exactly.

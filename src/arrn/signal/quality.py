@@ -13,8 +13,6 @@ from arrn.signal.grid import as_count
 from arrn.signal.kernels import Kernel, KernelLike, WhittakerShannon
 from arrn.signal.kernels import kernel as as_kernel
 
-__all__ = ["KernelQuality", "decibel", "kernel_quality"]
-
 
 @dataclass(frozen=True)
 class KernelQuality:

@@ -10,8 +10,6 @@ from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.operators import apply_axes, axes_to_resample
 from arrn.signal.spectral import resample_spectral
 
-__all__ = ["resample", "resample_by_matrices", "resample_in_network", "too_long_for_matrices"]
-
 # Up to how many entries the matrix of an axis wins against the transform, for lines (1 axis) and for
 # two or more axes; measured by `arrn benchmark resampling`, see docs/performance.md.
 CROSSOVER = {

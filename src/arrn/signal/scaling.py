@@ -9,8 +9,6 @@ from torch import nn
 
 from arrn.errors import ArrnError
 
-__all__ = ["Normalisation", "full_scale"]
-
 _FULL_SCALE = {torch.uint8: 255.0, torch.int16: 32768.0}
 
 

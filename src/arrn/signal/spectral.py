@@ -11,10 +11,7 @@ import torch
 
 from arrn.signal.grid import Grid, grid_of
 from arrn.signal.kernels import WhittakerShannon
-from arrn.signal.memory_order import is_channels_last
-from arrn.signal.operators import axes_to_resample
-
-__all__ = ["resample_spectral"]
+from arrn.signal.operators import axes_to_resample, is_channels_last
 
 
 def resample_spectral(x: torch.Tensor, grid: Grid, kernel: WhittakerShannon) -> torch.Tensor:

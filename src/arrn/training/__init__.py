@@ -4,9 +4,8 @@ from arrn.training.checkpoints import Checkpoint, Checkpoints
 from arrn.training.interruption import StopRequest, stop_on_signals
 from arrn.training.log import Log, read_log
 from arrn.training.loop import Watcher, resume_from, train
-from arrn.training.optimisation import learning_rate, make_optimizer
 from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe
-from arrn.training.step import TrainingStep
+from arrn.training.step import TrainingStep, learning_rate, make_optimizer
 
 __all__ = [
     "PAPER_CIFAR",

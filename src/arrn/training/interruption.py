@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["StopRequest", "stop_on_signals"]
-
 
 class StopRequest:
     """Whether a signal asked the run to stop, and which."""

@@ -12,8 +12,6 @@ from typing import Any
 from arrn.errors import ArrnError, RunError
 from arrn.writing import write_atomically
 
-__all__ = ["Log", "check_tensorboard", "read_log"]
-
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The entries of a log; a last line that was cut off by a crash is left out."""

@@ -1,25 +1,106 @@
-"""The training loop: epochs and steps, checkpoints, the log, and stopping when asked."""
+"""When a run writes its checkpoints."""
 
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import nn
 
 from arrn.data.batches import Batches
 from arrn.errors import ArrnError, RunError
-from arrn.training.cadence import Cadence
-from arrn.training.checkpoints import Checkpoint, Checkpoints
-from arrn.training.council import Council
+from arrn.teamwork import Team
+from arrn.training.checkpoints import Checkpoint, Checkpoints, restore_state, state_tensors
 from arrn.training.interruption import StopRequest
 from arrn.training.log import Log
-from arrn.training.state import restore_state, state_tensors
 from arrn.training.step import TrainingStep
 
-__all__ = ["Watcher", "resume_from", "train"]
+# Short epochs share a checkpoint: writing one takes as long as a hundred steps of a fast GPU. Long ones have several.
+SECONDS_BETWEEN_EPOCHS = 30.0
+SECONDS_WITHIN_AN_EPOCH = 600.0
+
+
+class Cadence:
+    """Tells after which steps a checkpoint is due.
+
+    Args:
+        per_epoch: steps in an epoch.
+        every: epochs between checkpoints, a part of one if wished; None is after an epoch when the last checkpoint
+            is half a minute old, and in the middle of one when it is ten minutes old.
+        clock: seconds.
+
+    >>> seconds = iter([0, 20, 40, 45, 700]).__next__
+    >>> cadence = Cadence(per_epoch=10, every=None, clock=seconds)
+    >>> cadence.due(10), cadence.due(20), cadence.due(25), cadence.due(26)
+    (False, True, False, True)
+    """
+
+    def __init__(self, per_epoch: int, every: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_epoch = per_epoch
+        self._interval = None if every is None else max(1, round(every * per_epoch))
+        self._clock = clock
+        self._last = clock()
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether steps alone decide, and not the clock."""
+        return self._interval is not None
+
+    def due(self, done: int) -> bool:
+        """Whether to write one after `done` steps of the run."""
+        if self._interval is not None:
+            return done % self._interval == 0
+        now = self._clock()
+        limit = SECONDS_WITHIN_AN_EPOCH if done % self._per_epoch else SECONDS_BETWEEN_EPOCHS
+        if now - self._last < limit:
+            return False
+        self._last = now
+        return True
+
+
+_STEPS_BETWEEN_WORDS = 10  # each word waits for the slowest process
+_DUE = 1000  # above any signal's number
+
+
+class Decision(NamedTuple):
+    """Whether a checkpoint is written, and the signal that asks to stop after it."""
+
+    checkpoint: bool
+    signal: str | None
+
+
+class Council:
+    """Decides after each step, in a team together: a signal, and the clock, may reach one process before another.
+
+    Args:
+        team: who has to agree.
+        stop: whether this process was asked to stop.
+        cadence: when checkpoints are due; in a team the leader's clock counts.
+        per_epoch: steps in an epoch.
+    """
+
+    def __init__(self, team: Team, stop: StopRequest, cadence: Cadence, per_epoch: int) -> None:
+        self._team, self._stop, self._cadence, self._per_epoch = team, stop, cadence, per_epoch
+
+    def after(self, done: int) -> Decision:
+        """What to do after `done` steps of the run; every process asks after the same ones."""
+        if self._team.size == 1:
+            asked = self._stop.signal
+            return Decision(self._cadence.due(done) or asked is not None, asked)
+        counted = self._cadence.counts_steps and self._cadence.due(done)  # all come to the same answer
+        if done % self._per_epoch and done % _STEPS_BETWEEN_WORDS:
+            return Decision(counted, None)
+        word = 0 if self._stop.signal is None else int(signal.Signals[self._stop.signal])
+        if self._team.leads and not self._cadence.counts_steps and self._cadence.due(done):
+            word += _DUE
+        told = self._team.most(word)
+        number = self._team.most(word % _DUE)
+        asked = signal.Signals(number).name if number else None
+        return Decision(counted or told >= _DUE or asked is not None, asked)
+
 
 _SECONDS_BETWEEN_LOOKS = 0.5  # each look waits for the device, so looks are rare
 

@@ -14,8 +14,6 @@ from typing import Any, Literal
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.arrn import Policy
 
-__all__ = ["PAPER_CIFAR", "PAPER_LARGER_IMAGES", "RECIPES", "Recipe", "read_recipe"]
-
 
 @dataclass(frozen=True)
 class _Rule:

@@ -1,8 +1,10 @@
-"""One training step: augmentation, forward, loss, backward, optimiser, all on the device."""
+"""The optimiser of a recipe and the learning rate of each step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import cast
 
@@ -12,19 +14,114 @@ from torch.nn.parallel import DistributedDataParallel
 
 from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch
-from arrn.data.form import word_for
-from arrn.data.seeding import derive_seed
+from arrn.data.epochs import derive_seed
+from arrn.data.source import word_for
 from arrn.errors import ArrnError
 from arrn.gpu import Replay
+from arrn.models.entry import entry_grid, entry_kernel
+from arrn.models.fixed import ResampledNetwork
 from arrn.nn.arrn import ARRN
 from arrn.nn.dropout import LaplacianDropout
 from arrn.signal.grid import Grid, format_grid, grid_of
+from arrn.signal.resample import resample
 from arrn.teamwork import Team
-from arrn.training.optimisation import learning_rate, make_optimizer, set_learning_rate
 from arrn.training.recipe import Recipe
-from arrn.training.resolutions import share_out, uses_all_levels
 
-__all__ = ["TrainingStep", "autocast_for", "order_memory"]
+
+def make_optimizer(
+    recipe: Recipe, parameters: Iterable[torch.nn.Parameter], capture_on: torch.device | None = None
+) -> torch.optim.Optimizer:
+    """AdamW or SGD, in one fused pass over the parameters.
+
+    With `capture_on` its step can be recorded in a CUDA graph: the learning rate is a number on that device.
+    """
+    rate: float | torch.Tensor = recipe.learning_rate
+    if capture_on is not None:
+        rate = torch.tensor(rate, dtype=torch.float32, device=capture_on)
+    if recipe.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(
+            parameters,
+            rate,
+            betas=recipe.betas,
+            weight_decay=recipe.weight_decay,
+            fused=True,
+            capturable=capture_on is not None,
+        )
+        # Its first steps are taken before the recording; torch would warn of that.
+        optimizer._warned_capturable_if_run_uncaptured = True
+        return optimizer
+    return torch.optim.SGD(parameters, rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets the learning rate of every group, on the device where it lives there."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
+    """Half a cosine from `learning_rate` at step 0 to `final_learning_rate` at the last of `steps`.
+
+    >>> learning_rate(Recipe(learning_rate=1.0, final_learning_rate=0.0), 5, 11)
+    0.5
+    """
+    done = step / max(1, steps - 1)
+    low, high = recipe.final_learning_rate, recipe.learning_rate
+    return low + (high - low) * (1 + math.cos(math.pi * done)) / 2
+
+
+def share_out(
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, resolutions: Sequence[int]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Lowers equal shares of a batch to each of `resolutions`, by the perfect kernel, as evaluation does.
+
+    Shares that enter the network on the same grid are brought there and stacked, so that the batch
+    norms of a fixed-resolution network see all resolutions at once, as they will in use. A
+    switchable network gets one batch for each of its sizes.
+
+    Args:
+        model: the network that is trained.
+        images: normalised, shape (batch, channels, *grid).
+        labels: shape (batch,).
+        resolutions: none above the grid; those above are left as they are.
+
+    Returns:
+        Images and labels, for each grid.
+    """
+    entering: defaultdict[Grid, list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
+    size = grid_of(images)
+    kernel = entry_kernel(model)
+    # Batches come shuffled, so shares in the order of the batch are random ones.
+    shares = zip(resolutions, images.tensor_split(len(resolutions)), labels.tensor_split(len(resolutions)), strict=True)
+    for resolution, share, share_labels in shares:
+        if len(share) == 0:
+            continue
+        low = _lowered(size, resolution)
+        grid = entry_grid(model, low)
+        entering[grid].append((resample(resample(share, low), grid, kernel), share_labels))
+    return [(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in entering.values()]
+
+
+def uses_all_levels(model: nn.Module, grids: Iterable[Grid], resolutions: Sequence[int]) -> bool:
+    """Whether a batch on any of `grids`, shared out over `resolutions`, runs every part of the network.
+
+    An ARRN skips the levels above the grid on which its input enters; a switchable network runs the batch norms of
+    that grid alone.
+    """
+    needed = model.grids[:1] if isinstance(model, ARRN) else ()
+    if isinstance(model, ResampledNetwork):
+        needed = model.grids
+    entered = (
+        {entry_grid(model, _lowered(grid, resolution)) for resolution in resolutions or (max(grid),)} for grid in grids
+    )
+    return all(found.issuperset(needed) for found in entered)
+
+
+def _lowered(size: Grid, resolution: int) -> Grid:
+    return tuple(min(resolution, n) for n in size)
 
 
 def autocast_for(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:

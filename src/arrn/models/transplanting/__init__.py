@@ -1,6 +1,5 @@
 """Turning a fixed-resolution network into an adaptive one: trace, pad, probe, cut, nest."""
 
-from arrn.models.transplanting.named import TRANSPLANTS, transplant_builder
-from arrn.models.transplanting.transplant import transplant
+from arrn.models.transplanting.transplant import TRANSPLANTS, transplant, transplant_builder
 
 __all__ = ["TRANSPLANTS", "transplant", "transplant_builder"]

@@ -1,15 +1,9 @@
-"""Where in a network a single signal is alive, and what its channels, grid and resolution are there.
-
-Everything is read off runs without numbers (on the meta device), at the wanted size and at a much
-larger one. What grows with the input is space, what does not is channels, and how fast it grows is
-the resolution: a convolution without padding trims the grid but keeps the resolution, a stride halves it.
-No list of layers is needed, and where growth ends (global pooling, flattening), the head begins.
-"""
+"""Reading sizes where they arise, so that a size which is asked for late keeps nothing else alive."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +11,30 @@ import torch
 from torch import fx, nn
 
 from arrn.errors import ArrnError
-from arrn.models.transplanting.reading import read_sizes_early
 from arrn.models.transplanting.tracing import describe
 from arrn.signal.grid import Grid, format_grid
 
-__all__ = ["LOWER", "Layout", "Point", "find_layout", "runs_bare", "share_left"]
+
+def read_sizes_early(traced: fx.GraphModule, counts: Container[fx.Node], shapes: Container[fx.Node]) -> None:
+    """Moves, in place, every node that only reads sizes directly behind what it reads.
+
+    ``y.view(x.size(0), -1)`` at the end of a network would otherwise make x look like a skip connection
+    over all of it.
+
+    Args:
+        traced: the graph.
+        counts: nodes that give whole numbers, which need not be kept alive.
+        shapes: nodes that give tuples of whole numbers; moved where nothing but counts is taken from them.
+    """
+    reading: set[fx.Node] = set()
+    for node in reversed(traced.graph.nodes):
+        taken_apart = node in shapes and bool(node.users) and reading.issuperset(node.users)
+        if node.all_input_nodes and (node in counts or taken_apart):
+            reading.add(node)
+    for node in [node for node in traced.graph.nodes if node in reading]:
+        max(node.all_input_nodes).append(node)  # nodes compare by their place in the graph
+    traced.recompile()
+
 
 _BATCH, _OTHER_BATCH = 2, 3
 # Strides round; over this many more samples that makes no difference to the growth.

@@ -1,35 +1,76 @@
-"""`transplant`: a fixed-resolution convolutional network becomes an adaptive one, with its weights."""
+"""Finding the layer or the function that makes a run's answer to zero vary over space."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import fx, nn
 
 from arrn.errors import ArrnError, ConstancyError
-from arrn.models.options import as_whole
-from arrn.models.transplanting.blame import find_varying_node
-from arrn.models.transplanting.cutting import Pieces, cut
-from arrn.models.transplanting.dropout import drop_whole_channels, dropout_as_layers
-from arrn.models.transplanting.head import SourceHead
-from arrn.models.transplanting.ladder import check_ladder, discard
+from arrn.models.fixed import torchvision_network
+from arrn.models.generic import as_whole
+from arrn.models.transplanting.cutting import Pieces, check_ladder, cut, discard
 from arrn.models.transplanting.layout import find_layout, runs_bare
-from arrn.models.transplanting.opening import trace_resolutions
-from arrn.models.transplanting.padding import replicate_padding
+from arrn.models.transplanting.surgery import (
+    SourceHead,
+    drop_whole_channels,
+    dropout_as_layers,
+    replicate_padding,
+    trace_resolutions,
+)
+from arrn.models.transplanting.tracing import describe
 from arrn.nn.arrn import ARRN, Policy
+from arrn.nn.constancy import TOLERANCE, made_like, probe_of, variation, zero_sample
 from arrn.nn.dropout import Draw, LaplacianDropout
 from arrn.nn.head import Head
+from arrn.nn.introspection import copy_unwrapped, unwrap
 from arrn.nn.projection import Projection
 from arrn.nn.residual import LaplacianResidual
-from arrn.nn.unwrapping import copy_unwrapped, unwrap
 from arrn.signal.grid import Grid, Size, as_grid, format_grid
 from arrn.signal.kernels import Kernel, KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 
-__all__ = ["transplant"]
+
+def find_varying_node(run: fx.GraphModule, features: int, grid: Grid) -> str:
+    """The first node, in words, that turns constant inputs into an output that varies over space.
+
+    The constancy check names submodules; a traced network also calls functions, such as the addition
+    of a position embedding.
+    """
+    for training in (True, False):
+        probe, x, _ = probe_of(run, features, grid, seed=0, training=training)
+        watch = _Watch(cast(fx.GraphModule, probe))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), made_like(x):
+            watch.run(x)
+        if watch.culprit is not None:
+            return describe(watch.culprit)
+    return "several layers together"
+
+
+class _Watch(fx.Interpreter):
+    """Runs a graph and remembers the first node that made something vary; weights may vary as they like."""
+
+    def __init__(self, probe: fx.GraphModule) -> None:
+        super().__init__(probe)
+        self.signals: set[fx.Node] = set()
+        self.varying: set[fx.Node] = set()
+        self.culprit: fx.Node | None = None
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.op == "placeholder" or any(source in self.signals for source in n.all_input_nodes):
+            self.signals.add(n)
+            tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if tensor and variation(zero_sample(value)) > TOLERANCE:
+                self.varying.add(n)
+                if self.culprit is None and not any(source in self.varying for source in n.all_input_nodes):
+                    self.culprit = n
+        return value
+
 
 _CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -185,3 +226,55 @@ def _settle(result: ARRN, like: torch.Tensor) -> ARRN:
     for module in added:
         module.to(device=like.device, dtype=like.dtype)
     return result
+
+
+TRANSPLANTS = {
+    "resnet18": 0,
+    "resnet50": 0,
+    "resnet101": 0,
+    "wide_resnet50_2": 0,
+    "wide_resnet101_2": 0,
+    "mobilenet_v3_small": 2,
+    "mobilenet_v3_large": 2,
+}
+"""Each architecture and how many of its first residuals the paper discards."""
+
+
+def transplant_builder(name: str, skip_first: int) -> Callable[..., ARRN]:
+    """A builder for the registry: torchvision's `name`, randomly initialised, transplanted."""
+
+    def build(
+        size: Size = 32,
+        num_classes: int = 10,
+        in_channels: int = 3,
+        kernel: KernelLike = "perfect",
+        dropout: float | Sequence[float] = 0.0,
+        draw: Draw = "stratified",
+        policy: Policy = "exact",
+        skip_first: int = skip_first,
+    ) -> ARRN:
+        return transplant(
+            torchvision_network(name, num_classes, in_channels),
+            size,
+            in_channels=in_channels,
+            skip_first=skip_first,
+            kernel=kernel,
+            dropout=dropout,
+            draw=draw,
+            policy=policy,
+            check=False,  # tests do; here it would take longer than all the rest, at each load too
+        )
+
+    build.__doc__ = f"""torchvision's {name} as an ARRN, see `arrn.transplant`.
+
+    Args:
+        size: the highest resolution.
+        num_classes: outputs; 0 returns features.
+        in_channels: channels of the input.
+        kernel: the smoothing kernel or its name.
+        dropout: Laplacian dropout's p, one number or one per residual.
+        draw: how Laplacian dropout draws.
+        policy: the level for sizes between two grids.
+        skip_first: how many of the first residuals are discarded.
+    """
+    return build

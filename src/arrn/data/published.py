@@ -1,0 +1,187 @@
+"""The files of published data sets as their authors lay them out: CIFAR, STL10, Imagenette, and our sample."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from arrn.data.source import Source
+from arrn.errors import ArrnError, needs
+
+
+def default_root() -> Path:
+    """Where downloads go: ``$XDG_CACHE_HOME/arrn``, by default ``~/.cache/arrn``."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "arrn"
+
+
+@contextmanager
+def fetched(name: str, root: Path) -> Iterator[None]:
+    """Around a download: what goes wrong is one line that says what would do instead."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:  # URLError is an OSError
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ArrnError(
+            f"cannot download {name} to {root} ({reason}): "
+            "give a folder that holds it with --data ROOT, or train on 'sample', which needs no download"
+        ) from error
+
+
+CIFAR_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+
+
+class CifarBatches(Source):
+    """CIFAR-10 or CIFAR-100 from the published files. All images are 32x32.
+
+    Args:
+        kind: "cifar10" or "cifar100".
+        root: the folder that holds `cifar-10-batches-py` or `cifar-100-python`.
+        split: "train" or "test".
+        name: the name of the set; by default the kind.
+        download: whether to fetch the files into `root` if they are not there whole.
+    """
+
+    def __init__(
+        self, kind: str, root: str | os.PathLike[str], split: str, name: str | None = None, download: bool = False
+    ) -> None:
+        self.kind, self.root = kind, Path(root)
+        published = _load(kind, self.root, split, download)
+        labels = torch.tensor(published.targets, dtype=torch.int64)
+        super().__init__(name or kind, split, published.classes, labels)
+        self._images: np.ndarray[Any, Any] | None = published.data  # uint8, (N, 32, 32, 3)
+
+    def where(self, index: int) -> str:
+        return f"{self.root / CIFAR_FOLDERS[self.kind]} {self.split} image {index}"
+
+    def size(self, index: int) -> tuple[int, ...]:
+        return (32, 32)
+
+    def read(self, index: int) -> torch.Tensor:
+        if self._images is None:
+            self._images = _load(self.kind, self.root, self.split, download=False).data
+        return torch.from_numpy(self._images[index].transpose(2, 0, 1).copy())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_images": None}  # a worker process reads the files itself
+
+
+def _load(kind: str, root: Path, split: str, download: bool) -> Any:
+    """torchvision's data set.
+
+    The published files are pickles, which could run any code. torchvision compares the MD5 sum of every one
+    with that of the authors' file (`check_integrity`) before it unpickles any; nothing else is ever unpickled.
+    """
+    with needs("torchvision", f"reading {kind}"):
+        from torchvision import datasets
+    kinds = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}
+    folder = root / CIFAR_FOLDERS[kind]
+    with warnings.catch_warnings():
+        # The files are of 2009, and numpy has renamed a thing or two since.
+        warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
+        try:
+            return kinds[kind](root, train=split == "train", download=False)
+        except (RuntimeError, OSError) as error:
+            if not download:
+                raise ArrnError(
+                    f"{folder} is incomplete or corrupt: delete it, and open_dataset({kind!r}) downloads it again"
+                ) from error
+        with fetched(kind, root):
+            return kinds[kind](root, train=split == "train", download=True)
+
+
+FOLDER = "stl10_binary"
+SHAPE = (3, 96, 96)
+CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
+
+
+class Stl10Binary(Source):
+    """A labelled split of STL10, 5,000 training or 8,000 test images of 96x96, mapped into memory.
+
+    Args:
+        folder: the one that holds `train_X.bin` and the others.
+        split: "train" or "test".
+        name: the name of the set.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], split: str, name: str = "stl10") -> None:
+        self.file = Path(folder) / f"{split}_X.bin"
+        labels_file = self.file.with_name(f"{split}_y.bin")
+        for file in (self.file, labels_file):
+            if not file.is_file():
+                raise ArrnError(f"{file} is missing")
+        labels = torch.from_numpy(np.fromfile(labels_file, np.uint8).astype(np.int64)) - 1  # they count from 1
+        found, expected = self.file.stat().st_size, len(labels) * int(np.prod(SHAPE))
+        if found != expected or not len(labels):
+            raise ArrnError(
+                f"{self.file} has {found:,} bytes, but the {len(labels)} labels beside it ask for {expected:,}"
+            )
+        names = self.file.with_name("class_names.txt")
+        class_names = tuple(names.read_text().split()) if names.is_file() else CLASSES
+        super().__init__(name, split, class_names, labels)
+        self._images: np.ndarray[Any, Any] | None = None
+
+    def where(self, index: int) -> str:
+        return f"{self.file} image {index}"
+
+    def size(self, index: int) -> tuple[int, ...]:
+        return SHAPE[1:]
+
+    def read(self, index: int) -> torch.Tensor:
+        self.check_label(index)
+        if self._images is None:
+            self._images = np.memmap(self.file, np.uint8, "r").reshape(-1, *SHAPE)
+        return torch.from_numpy(self._images[index].transpose(0, 2, 1).copy())  # stored column by column
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_images": None}  # a worker process maps the file itself
+
+
+def find_stl10(root: Path) -> Path | None:
+    """The folder of the binary files, `root` or its `stl10_binary`."""
+    return next((folder for folder in (root, root / FOLDER) if (folder / "train_X.bin").is_file()), None)
+
+
+def download_stl10(root: Path) -> Path:
+    """Fetches the published archive (2.6 GB, its MD5 sum compared) through torchvision; the folder of its files."""
+    with needs("torchvision", "downloading stl10"):
+        from torchvision import datasets
+    with fetched("stl10", root):
+        datasets.STL10(root, split="test", download=True)
+    return root / FOLDER
+
+
+# What the published archives unpack to, the largest images first.
+IMAGENETTE_FOLDERS = ("imagenette2", "imagenette2-320", "imagenette2-160")
+
+_WORDS = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+
+
+def imagenette_words(class_names: Sequence[str]) -> tuple[str, ...]:
+    """Words in the place of WordNet's numbers; other names are left as they are.
+
+    >>> imagenette_words(["n01440764", "cat"])
+    ('tench', 'cat')
+    """
+    return tuple(_WORDS.get(name, name) for name in class_names)
+
+
+SAMPLE_FOLDER = Path(__file__).parent / "sample"

@@ -1,0 +1,273 @@
+"""A job: one run to train, evaluate and leave a result of; as data, and carried out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from arrn.data import Normalisation
+from arrn.errors import ArrnError
+from arrn.evaluation import Report, affordable_batch
+from arrn.experiments.costs import (
+    count_parameter_range,
+    list_multiply_adds,
+    measure_discrepancies,
+    measure_inference,
+)
+from arrn.experiments.results import Result, read_result, result_path, write_result
+from arrn.experiments.sets import resolutions_for
+from arrn.models import DESIGNS, create_model
+from arrn.models.entry import signal_axes
+from arrn.models.fixed import ResampledNetwork
+from arrn.nn.arrn import ARRN
+from arrn.nn.config import config_of
+from arrn.runs.device import pick_device
+from arrn.runs.evaluating import judge, load_network
+from arrn.runs.folder import LOG, RECIPE_FILE, is_finished, locked
+from arrn.runs.settings import Machine, RunSettings, read_run_file, read_settings
+from arrn.runs.splits import open_split
+from arrn.runs.training import run_training
+from arrn.signal.grid import grid_of
+from arrn.signal.resample import resample
+from arrn.training import Watcher, read_recipe
+from arrn.training.log import read_log
+from arrn.training.recipe import Recipe
+from arrn.training.step import order_memory
+from arrn.writing import read_document, write_document
+
+FORMAT, FORMAT_VERSION = "arrn job", 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to be carried out.
+
+    Attributes:
+        name: its own among the runs on a data set.
+        settings: what is trained, on what, how.
+        out: the folder of all runs.
+        results: the folder of all results.
+        experiments: those that it belongs to, if any.
+        split: that it is evaluated on.
+        machine: device and the like.
+        command: that does it again.
+    """
+
+    name: str
+    settings: RunSettings
+    out: Path
+    results: Path
+    experiments: tuple[str, ...] = ()
+    split: str = "test"
+    machine: Machine = field(default_factory=Machine)
+    command: str = ""
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name, which the result lies under."""
+        return Path(self.settings.dataset).name
+
+    @property
+    def title(self) -> str:
+        """The name and the seed."""
+        return f"{self.name}-seed{self.settings.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its run; its job file and its output lie beside it."""
+        return self.out / self.dataset / self.title
+
+    @property
+    def file(self) -> Path:
+        """What its process is given."""
+        return self.folder.with_name(f"{self.title}.job.json")
+
+    @property
+    def output(self) -> Path:
+        """What its process says."""
+        return self.folder.with_name(f"{self.title}.txt")
+
+    def read_result(self) -> Result | None:
+        """The result, None where there is none yet.
+
+        Raises:
+            ArrnError: for a result, or the beginnings of a run, with other settings.
+        """
+        begun = read_settings(self.folder) if self.folder.is_dir() else None
+        if begun is not None and (differences := begun.differences(self.settings)):
+            raise ArrnError(
+                f"the run in {self.folder} was started otherwise: {'; '.join(differences)}; another --out starts anew"
+            )
+        path = result_path(self.results, self.dataset, self.name, self.settings.seed)
+        if not path.exists():
+            return None
+        result = read_result(path)
+        if differences := _differences(result, self.settings):
+            raise ArrnError(
+                f"{path} is of a run with other settings: {'; '.join(differences)}; "
+                "remove it, or give another --results"
+            )
+        return result
+
+    def state(self) -> str:
+        """ "finished" (there is a result), "to evaluate", "interrupted" or "to do"."""
+        if self.read_result() is not None:
+            return "finished"
+        if is_finished(self.folder):
+            return "to evaluate"
+        return "interrupted" if read_settings(self.folder) is not None else "to do"
+
+
+def _differences(result: Result, settings: RunSettings) -> list[str]:
+    """How the settings differ from those that a result came from, in words."""
+    wanted: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(settings.recipe), **settings.options}))
+    found = {**result.recipe, **result.model["options"]}
+    # Those of a switchable network are filled in when it is built.
+    filled = {"resolutions"} if not settings.recipe.resolutions else set()
+    # A named design tells its numbers nowhere: where they changed since, so did what they cost.
+    if settings.model in DESIGNS:
+        wanted, found = wanted | _costs_now(result), found | _costs_then(result)
+    return [
+        f"{name} was {found.get(name)!r} and is now {value!r}"
+        for name, value in wanted.items()
+        if name not in filled and found.get(name) != value
+    ]
+
+
+def _costs_then(result: Result) -> dict[str, Any]:
+    top = max(entry["resolution"] for entry in result.multiply_adds)
+    costs = [entry["multiply_adds"] for entry in result.multiply_adds if entry["resolution"] == top]
+    return {"parameters": dict(result.parameters), f"multiply-adds at {top}": costs}
+
+
+def _costs_now(result: Result) -> dict[str, Any]:
+    top = max(entry["resolution"] for entry in result.multiply_adds)
+    with torch.device("meta"):
+        model = create_model(result.model["name"], **result.model["options"])
+        costs = [entry["multiply_adds"] for entry in list_multiply_adds(model, [top])]
+        return {"parameters": count_parameter_range(model), f"multiply-adds at {top}": costs}
+
+
+def write_job(job: Job) -> Path:
+    """Writes the job's file, beside the run's folder."""
+    content = dataclasses.asdict(job) | {"out": str(job.out), "results": str(job.results)}
+    try:
+        job.file.parent.mkdir(parents=True, exist_ok=True)
+        write_document(job.file, FORMAT, FORMAT_VERSION, {"job": content})
+    except OSError as error:
+        raise ArrnError(f"cannot write {job.file}: {error.strerror or error}") from error
+    return job.file
+
+
+def read_job(path: Path) -> Job:
+    """Reads what `write_job` wrote.
+
+    Raises:
+        ArrnError: for a file that describes no job.
+    """
+    content: Any = read_document(path, FORMAT, FORMAT_VERSION).get("job")
+    try:
+        settings = RunSettings(**(content["settings"] | {"recipe": Recipe(**content["settings"]["recipe"])}))
+        places = {name: Path(content[name]) for name in ("out", "results")}
+        parts = {"machine": Machine(**content["machine"]), "experiments": tuple(content["experiments"])}
+        return Job(**(content | parts | places | {"settings": settings}))
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ArrnError(f"{path} does not describe a job: {error}") from None
+
+
+TIMED_BATCH = 256
+_COMPARED = 256  # images whose logits are compared with and without adaptation
+
+
+def carry_out(job: Job, watcher: Watcher | None = None, say: Callable[[str], None] = lambda text: None) -> Path:
+    """Trains, or goes on training, then evaluates; returns the file of the result.
+
+    Raises:
+        ArrnError: for input that cannot be right.
+        RunError: for a run that had to stop.
+    """
+    with locked(job.output):
+        return _carry_out(job, watcher, say)
+
+
+def _carry_out(job: Job, watcher: Watcher | None, say: Callable[[str], None]) -> Path:
+    run_training(job.settings, job.folder, job.machine, resume=job.folder.exists(), watcher=watcher, say=say)
+    examined = open_split(job.settings, job.split)
+    resolutions = resolutions_for(max(map(max, examined.sizes)), job.dataset)
+    say(f"evaluating at {', '.join(map(str, resolutions))}")
+    report = judge(
+        job.folder,
+        resolutions,
+        data=job.settings.data,
+        split=job.split,
+        device=job.machine.device,
+        stream=job.machine.stream,
+        workers=job.machine.workers,
+    )
+    device = pick_device(job.machine.device)
+    model, _, normalisation = load_network(job.folder, device)
+    model.eval()
+    compared = min(affordable_batch(_COMPARED, examined.sizes), len(examined.source))
+    first = [examined.source.read(n)[None] for n in range(compared)]
+    images = _gather(first, normalisation, device)
+    discrepancies = measure_discrepancies(model, images, resolutions)
+    return write_result(_result(job, model, report, resolutions, discrepancies), job.results)
+
+
+def _gather(images: list[torch.Tensor], normalisation: Normalisation, device: torch.device) -> torch.Tensor:
+    """Images in one tensor: those of differing sizes are brought to the first one's."""
+    size = grid_of(images[0])
+    return torch.cat([resample(normalisation(image.to(device)), size) for image in images])
+
+
+def _result(
+    job: Job, model: nn.Module, report: Report, resolutions: tuple[int, ...], discrepancies: list[dict[str, Any]]
+) -> Result:
+    config = config_of(model)
+    kernel = model.kernel.name if isinstance(model, ARRN | ResampledNetwork) else None
+    p = config["options"].get("dropout") if isinstance(model, ARRN) else None
+    return Result(
+        name=job.name,
+        experiments=job.experiments,
+        model=config,
+        kernel=kernel,
+        dropout=sum(p) / len(p) if isinstance(p, list) else p,
+        dataset=job.dataset,
+        split=job.split,
+        seed=job.settings.seed,
+        recipe=dataclasses.asdict(read_recipe(job.folder / RECIPE_FILE)),
+        parameters=count_parameter_range(model),
+        multiply_adds=list_multiply_adds(model, resolutions),
+        report=report,
+        training_seconds=round(sum(entry["seconds"] for entry in read_log(job.folder / LOG)), 3),
+        provenance=read_run_file(job.folder)["provenance"],
+        command=job.command,
+        discrepancies=discrepancies,
+    )
+
+
+def measure_times(job: Job, repeats: int | None = None) -> Path:
+    """Adds the times of inference to a finished job's result; nothing else should run meanwhile.
+
+    Args:
+        job: one with a result.
+        repeats: how often each is measured; by default 10 times, as in the paper, and 3 on a CPU.
+    """
+    result = job.read_result()
+    assert result is not None
+    device = pick_device(job.machine.device)
+    model = create_model(result.model["name"], **result.model["options"])  # weights do not matter for its time
+    order_memory(model.to(device), signal_axes(model) or 2)
+    resolutions = [entry["resolution"] for entry in result.report.results]
+    resolutions = list(dict.fromkeys(resolution for resolution in resolutions if resolution is not None))
+    samples = result.report.results[0]["total"]
+    often = repeats or (3 if device.type == "cpu" else 10)
+    timings = measure_inference(model, resolutions, samples, TIMED_BATCH, often)
+    return write_result(dataclasses.replace(result, timings=timings), job.results)

@@ -1,0 +1,148 @@
+"""Inference time over resolution, with what adaptation saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from arrn.figures.curves import Curve, Point, draw_curve, resolution_axis
+from arrn.figures.robustness import in_order
+from arrn.figures.runs import Run, missing_runs, name_curves
+from arrn.figures.style import Drawing, look_of, styled
+
+_LOGARITHMIC_FROM = 8  # times the smallest: below, a linear axis that starts at 0 is the more honest
+
+
+@dataclass(frozen=True)
+class Saving:
+    """An ARRN's cost when it skips levels and when it runs them all, over the same resolutions."""
+
+    adapted: Curve
+    full: Curve
+
+
+def draw_efficiency(panels: Mapping[str, tuple[Saving | None, Sequence[Curve]]], title: str = "") -> Figure:
+    """One panel for each measure of cost, such as seconds: an ARRN's saving, shaded, and other networks.
+
+    Args:
+        panels: by the label of the vertical axis, the ARRN and the other networks.
+        title: of the figure.
+    """
+    with styled():
+        figure = Figure(figsize=(0.6 + 5.2 * len(panels), 5.0), layout="constrained")
+        row = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (measure, (saving, others)) in zip(row, panels.items(), strict=True):
+            curves = [*others] if saving is None else [saving.adapted, saving.full, *others]
+            if saving is not None:
+                _draw_saving(axes, saving)
+            for curve in others:
+                draw_curve(axes, curve)
+            resolution_axis(axes, [size for curve in curves for size in curve.resolutions])
+            axes.set_ylabel(measure)
+            _cost_axis(axes, [point.value for curve in curves for point in curve.points])
+        known: dict[str, Artist] = {}
+        for axes in row:
+            handles, labels = axes.get_legend_handles_labels()
+            known |= dict(zip(labels, handles, strict=True))
+        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=3 * len(row), handlelength=3.6)
+        figure.suptitle(title, fontsize=11)
+        return figure
+
+
+def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:
+    if max(costs) <= _LOGARITHMIC_FROM * min(costs):
+        axes.set_ylim(bottom=0)
+        return
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _draw_saving(axes: Axes, saving: Saving) -> None:
+    look = look_of(saving.adapted.family)
+    full = {point.resolution: point.value for point in saving.full.points}
+    both = [point for point in saving.adapted.points if point.resolution in full]
+    draw_curve(axes, saving.adapted, look)
+    draw_curve(axes, saving.full, replace(look, line="--", face="white", width=1.8))
+    # Hatched as well as shaded: intervals, which are shaded too, are not taken for it.
+    axes.fill_between(
+        [point.resolution for point in both],
+        [point.value for point in both],
+        [full[point.resolution] for point in both],
+        facecolor=look.colour,
+        edgecolor=look.colour,
+        alpha=0.16,
+        hatch="///",
+        linewidth=0,
+        label="saved by adaptation",
+    )
+
+
+Panel = tuple[Saving, Sequence[Curve]]
+
+
+def efficiency(dataset: str, runs: Sequence[Run]) -> Drawing:
+    """Inference time and multiply-adds over resolution: an ARRN with and without adaptation, and other networks.
+
+    Times are drawn together only where they were measured alike: on as many images, in the same batches and
+    precision, on the same kind of device as the ARRN's.
+    """
+    stem, lacking = f"efficiency-{dataset}", [*missing_runs(dataset, runs, "efficiency")]
+    concerned = in_order([run for run in runs if run.in_any("efficiency")])
+    # All designs of the plan have the same ladder, so dropout changes nothing: the first ARRN stands for them.
+    ours = next((run for run in concerned if run.first.adaptive), None)
+    if ours is None:
+        return Drawing(stem, None, tuple(lacking))
+    others = [run for run in concerned if not run.first.adaptive]
+    panels: dict[str, Panel] = {}
+    how = _how(ours)
+    if how is None:
+        lacking += [f"times of {run.name}" for run in (ours, *others) if _how(run) is None]
+    else:
+        alike = [run for run in others if _how(run) == how]
+        lacking += [f"times of {run.name}, measured as {ours.name}'s" for run in others if run not in alike]
+        panels[f"inference time of {how['samples']:,} images (s)"] = _panel(ours, alike, _times)
+    panels["multiply-adds of one image (millions)"] = _panel(ours, others, _multiply_adds)
+    title = dataset
+    if how is not None:
+        title = f"{dataset}; times on {how['device']}, {how['precision']}, batches of {how['batch_size']}"
+    return Drawing(stem, draw_efficiency(panels, title), tuple(lacking))
+
+
+def _how(run: Run) -> Mapping[str, Any] | None:
+    """How a run was timed; None if it was not."""
+    first = next(iter(_timings(run)), None)
+    return None if first is None else {key: first[key] for key in ("samples", "batch_size", "precision", "device")}
+
+
+def _timings(run: Run) -> Sequence[Mapping[str, Any]]:
+    """Of the first seed that was timed: time does not depend on the weights."""
+    return next((result.timings for result in run.results if result.timings), ())
+
+
+def _times(run: Run, adapt: bool | None) -> tuple[Point, ...]:
+    found = [t for t in _timings(run) if t["adapt"] is adapt]
+    points = [Point(t["resolution"], t["seconds"], t["lower"], t["upper"]) for t in found]
+    return tuple(sorted(points, key=lambda point: point.resolution))
+
+
+def _multiply_adds(run: Run, adapt: bool | None) -> tuple[Point, ...]:
+    found = [m for m in run.first.multiply_adds if m["adapt"] is adapt]
+    points = [Point(m["resolution"], *[m["multiply_adds"] / 1e6] * 3) for m in found]
+    return tuple(sorted(points, key=lambda point: point.resolution))
+
+
+def _panel(ours: Run, others: Sequence[Run], cost: Any) -> Panel:
+    (adapted,) = name_curves([(ours, cost(ours, True))])
+    saving = Saving(
+        replace(adapted, label="ARRN, adapted"),
+        Curve("ARRN, all levels", adapted.family, cost(ours, False), adapted.member),
+    )
+    return saving, name_curves([(run, cost(run, None)) for run in others])

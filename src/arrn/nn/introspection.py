@@ -1,0 +1,73 @@
+"""What a module is: without its wrappers, with hooks or without, in parameters and multiply-adds."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import FlopCounterMode
+
+_PARALLEL = (nn.DataParallel, DistributedDataParallel)
+COMPILED = "_orig_mod"
+"""What `torch.compile` calls the module that it wraps."""
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The module itself, out of its wrappers, which run it but are no part of it."""
+    while (inner := _inner(module)) is not None:
+        module = inner
+    return module
+
+
+def copy_unwrapped(network: nn.Module) -> nn.Module:
+    """A deep copy without wrappers inside it: ``net.features = nn.DataParallel(net.features)`` is common."""
+    network = copy.deepcopy(network)
+    for name, module in reversed(list(network.named_modules(remove_duplicate=False))):  # the innermost come first
+        if _inner(module) is not None:
+            network.set_submodule(name, unwrap(module))
+    return network
+
+
+def _inner(module: nn.Module) -> nn.Module | None:
+    return module.module if isinstance(module, _PARALLEL) else dict(module.named_children()).get(COMPILED)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether anything is called when `module` is, forward or backward, beside the module itself.
+
+    >>> layer = nn.Identity()
+    >>> handle = layer.register_forward_hook(lambda module, inputs, output: output + 1)
+    >>> has_hooks(layer)
+    True
+    """
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def count_parameters(module: nn.Module) -> int:
+    """The number of parameters, shared ones counted once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """The multiply-adds of one evaluation on an input of `shape`: convolutions and matrix products.
+
+    Counted without data, so nothing is computed, in evaluation mode. Element-wise work and Fourier transforms are not
+    counted, and a product of complex numbers counts as one.
+
+    >>> multiply_adds(nn.Conv2d(3, 8, 1), (1, 3, 10, 10))
+    2400
+    """
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.get_default_dtype())
+    tensors = [*module.parameters(), *module.buffers()]
+    if tensors and all(tensor.is_meta for tensor in tensors) and not any(part.training for part in module.modules()):
+        bare = module
+    else:
+        bare = copy.deepcopy(module).to("meta").eval()
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        bare(torch.empty(shape, dtype=dtype, device="meta"))
+    return int(counter.get_total_flops()) // 2

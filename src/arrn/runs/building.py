@@ -1,0 +1,128 @@
+"""From a run's settings and its data to the network, with what a user should know about how they fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from arrn.data import Examined, Form, word_for
+from arrn.data.epochs import derive_seed
+from arrn.errors import ArrnError, unknown_name
+from arrn.models import create_model, model_options
+from arrn.models.entry import signal_axes
+from arrn.models.rivals import SwitchableNetwork
+from arrn.nn.arrn import ARRN
+from arrn.runs.settings import RunSettings
+from arrn.signal.grid import Grid, covers, format_grid
+from arrn.training.recipe import Recipe
+
+_WORDS = {"in_channels": "channels", "ndim": "axes"}
+
+
+def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
+    """The network of a run, with as many classes and channels as the data have, and the recipe that suits it.
+
+    A fixed-resolution network is made for the size that most of the training samples have, unless its
+    options say otherwise; a switchable one is trained at all of its sizes. Sound is never mirrored.
+    """
+    known = model_options(settings.model)
+    options = dict(settings.options)
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"option of model {settings.model!r}:", name, known)
+    classes = len(train.source.class_names)
+    if options.setdefault("num_classes", classes) != classes:
+        raise ArrnError(f"num_classes is {options['num_classes']!r}, but the data set has {classes} classes")
+    form = train.source.form
+    for name, right in (("in_channels", form.channels), ("ndim", form.ndim)):
+        if name in known and options.setdefault(name, right) != right:
+            raise ArrnError(f"{name} is {options[name]!r}, but {form.words} have {right} {_WORDS[name]}")
+    if "size" in known:
+        options.setdefault("size", max(_usual_size(train)))
+    torch.manual_seed(derive_seed(settings.seed, "weights"))
+    model = _create(settings.model, options)
+    check_fit(model, settings.model, form, train.source.name)
+    if form.ndim != 1 and (settings.window != 1.0 or settings.sample_rate is not None):
+        raise ArrnError(f"--window and --sample-rate are of sound, but {train.source.name!r} holds {form.words}")
+    recipe = settings.recipe
+    if form.ndim == 1 and recipe.flip:
+        recipe = recipe.with_options({"flip": False})
+        say("sound played backwards is another sound: flip = false")
+    if isinstance(model, ARRN):
+        if "policy" in options:
+            recipe = recipe.with_options({"policy": model.policy})
+        model.policy = recipe.policy
+        _compare_sizes(model.grids, train, word_for(form.ndim), say)
+    if isinstance(model, SwitchableNetwork) and not recipe.resolutions:
+        sizes = [max(grid) for grid in model.grids]
+        recipe = recipe.with_options({"resolutions": sizes})
+        say(f"a switchable network learns at each of its sizes: resolutions = {sizes}")
+    return model, recipe
+
+
+def _create(name: str, options: Mapping[str, Any]) -> nn.Module:
+    try:
+        return create_model(name, **options)
+    except ArrnError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # from torch, for values it cannot use
+        raise ArrnError(f"{name!r} cannot be built with the options {dict(options)}: {error}") from error
+
+
+def _usual_size(train: Examined) -> Grid:
+    """The most frequent size, the largest of those where several are."""
+    counts = Counter(train.sizes)
+    return max(counts, key=lambda size: (counts[size], size))
+
+
+def _compare_sizes(ladder: tuple[Grid, ...], train: Examined, word: str, say: Callable[[str], None]) -> None:
+    sizes = set(train.sizes)
+    above = [size for size in sizes if not covers(ladder[0], size)]
+    if above:
+        many = f"all {word}s are" if len(above) == len(sizes) else f"some {word}s are"
+        say(
+            f"{many} above the network's top grid of {format_grid(ladder[0])}, the largest {format_grid(max(above))}, "
+            "and are smoothed down to it"
+        )
+    if len(ladder) > 1 and all(covers(ladder[1], size) for size in sizes):
+        say(
+            f"no {word} is above {format_grid(ladder[1])}, so the levels above it are not trained: a lower ladder "
+            "would do"
+        )
+
+
+_SUITED = {1: "arrn_audio_small", 2: "arrn_small", 3: "arrn_volume_small"}
+
+
+def check_fit(model: nn.Module, name: str, form: Form, dataset: str) -> None:
+    """Refuses a volume where an image is expected, and the like.
+
+    Args:
+        model: the network.
+        name: what errors call it.
+        form: what the samples of the data set are.
+        dataset: what errors call that.
+
+    Raises:
+        ArrnError: for other axes or channels than the network's.
+    """
+    axes = signal_axes(model)
+    if axes is not None and axes != form.ndim:
+        raise ArrnError(
+            f"{name!r} takes {_kind(axes)}, but {dataset!r} holds {_kind(form.ndim)}: for those there is "
+            f"{_SUITED[form.ndim]!r}, or 'arrn' with a ladder of your own"
+        )
+    channels = getattr(model, "in_channels", form.channels)
+    if channels != form.channels:
+        raise ArrnError(
+            f"{name!r} takes {channels} channel{'s' * (channels != 1)}, but the {form.words} of {dataset!r} have "
+            f"{form.channels}"
+        )
+
+
+def _kind(axes: int) -> str:
+    return f"{word_for(axes)}s of {axes} ax{'is' if axes == 1 else 'es'}"

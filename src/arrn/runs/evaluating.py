@@ -1,0 +1,155 @@
+"""The evaluation of a trained network: from its folder to a report of its accuracy at many resolutions."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from arrn.data import Normalisation, Placement, open_batches, word_for
+from arrn.errors import ArrnError
+from arrn.evaluation import (
+    Report,
+    Resampler,
+    affordable_batch,
+    check_resampler,
+    default_resolutions,
+    evaluate,
+    make_report,
+    settings_for,
+)
+from arrn.metadata import Metadata
+from arrn.models.entry import signal_axes
+from arrn.nn.arrn import Policy
+from arrn.nn.config import config_of
+from arrn.runs.building import check_fit
+from arrn.runs.device import pick_device, true_float32
+from arrn.runs.folder import is_finished
+from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
+from arrn.runs.splits import open_split
+from arrn.saving import CONFIG, load
+from arrn.teamwork import join_team, team_device
+from arrn.training.step import order_memory
+
+logger = logging.getLogger(__name__)
+
+
+def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadata, Normalisation]:
+    """The network of a folder on the device, in float32, what it expects of its inputs, and what makes inputs so.
+
+    Raises:
+        ArrnError: for a folder without a finished run, or a network that was saved without its normalisation.
+    """
+    if (folder / RUN_FILE).exists() and not is_finished(folder):
+        raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train ... --out {folder} --resume`")
+    model = load(folder)
+    metadata = model.metadata
+    assert isinstance(metadata, Metadata)
+    if metadata.mean is None or metadata.std is None:
+        raise ArrnError(
+            f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
+        )
+    _check_metadata(model, metadata, folder)
+    order_memory(model.float().to(device), signal_axes(model) or 2)
+    return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
+
+
+def _check_metadata(model: nn.Module, metadata: Metadata, folder: Path) -> None:
+    """Refuses numbers that a file edited by hand may hold, before they become nonsense."""
+    channels = config_of(model)["options"].get("in_channels")
+    mean, std = metadata.mean or (), metadata.std or ()
+    if channels is not None and (len(mean) != channels or len(std) != channels):
+        raise ArrnError(f"{folder / CONFIG}: mean and std should have {channels} numbers each, got {mean} and {std}")
+    if min(std) <= 0:
+        raise ArrnError(f"{folder / CONFIG}: std must be above 0, got {std}")
+
+
+def judge(
+    folder: Path,
+    resolutions: Sequence[int] = (),
+    policies: Sequence[Policy] = ("exact", "cheap"),
+    adapt: Sequence[bool] = (True, False),
+    dataset: str | None = None,
+    data: str | None = None,
+    split: str = "test",
+    resampler: Resampler | None = None,
+    batch_size: int = 256,
+    device: str = "auto",
+    stream: bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    skip_bad: bool = False,
+    workers: int = 2,
+) -> Report:
+    """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
+
+    In float32, without the TF32 that training may have switched on in this process.
+
+    Args:
+        folder: a finished run, or any folder that `arrn.save` wrote.
+        resolutions: none is from the samples' own size, or the network's largest if that is less, down to an
+            eighth; for samples of differing sizes also as they come.
+        policies, adapt: for an ARRN, what to evaluate.
+        dataset, data: another data set than the run's; another place for it.
+        split: "test", or the run's "validation" or "train".
+        resampler: what makes lower resolutions; by default what the network was saved with.
+        batch_size: samples per run of the network.
+        device: "auto", "cpu", "cuda" or "mps".
+        stream: read from disk, keep in memory, or as memory allows.
+        progress: told the number of samples done, and of all.
+        skip_bad: go on without samples that cannot be read, as runs do that were trained so.
+        workers: processes that read from disk.
+    """
+    place = team_device(pick_device(device))
+    model, metadata, normalisation = load_network(folder, place)
+    how = resampler or metadata.resampler or "perfect"
+    check_resampler(how, signal_axes(model) or 2)
+    settings = read_settings(folder) if dataset is None else RunSettings(dataset, window=metadata.window or 1.0)
+    if settings is None:
+        raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
+    if data is not None:
+        settings = dataclasses.replace(settings, data=data)
+    if skip_bad:
+        settings = dataclasses.replace(settings, skip_bad=True)
+    examined = open_split(settings, split, folder if dataset is None else None)
+    name = config_of(model)["name"]
+    form = examined.source.form
+    check_fit(model, name, form, examined.source.name)
+    _check_classes(metadata, examined.source.class_names, settings.dataset)
+    largest = max(map(max, examined.sizes))
+    for resolution in resolutions:
+        if resolution > largest:
+            logger.warning(
+                "no %s is larger than %d: a resolution of %d leaves them as they are",
+                word_for(form.ndim),
+                largest,
+                resolution,
+            )
+    chosen: list[int | None] = list(resolutions)
+    if not chosen:
+        as_they_come = [None] if len(set(examined.sizes)) > 1 else []
+        chosen = [*as_they_come, *default_resolutions(model, largest)]
+    plans = settings_for(model, chosen, policies, adapt)
+    total = len(examined.sizes)
+    tell = None if progress is None else lambda done: progress(done, total)
+    few = affordable_batch(batch_size, examined.sizes)
+    placement = Placement.unchanged(examined.sizes)
+    with (
+        join_team(place) as team,
+        true_float32(),
+        open_batches(examined, placement, few, place, 0, stream, workers, team=team) as batches,
+    ):
+        answers = evaluate(model, batches, plans, normalisation, how, tell)
+    return make_report(name, examined.source.name, split, answers, how, len(examined.bad), examined.remarks)
+
+
+def _check_classes(metadata: Metadata, class_names: tuple[str, ...], dataset: str) -> None:
+    known = metadata.class_names
+    if known is None or known == class_names:
+        return
+    first = next((pair for pair in zip(known, class_names, strict=False) if pair[0] != pair[1]), None)
+    how = f"{len(known)} classes against {len(class_names)}" if first is None else f"{first[0]!r} against {first[1]!r}"
+    raise ArrnError(f"the classes of {dataset!r} are not those that the network was trained on: {how}")

@@ -1,0 +1,205 @@
+"""A rehearsal: one step on a copy of the network while samples are still read.
+
+On a GPU the first step of all compiles kernels and tries out algorithms, a quarter of a minute in which the processor
+has little to do; reading samples takes as long and leaves the GPU idle.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from threading import Thread
+
+import torch
+from torch import nn
+
+from arrn.data import Augmentation, Batch, Batches, Examined, Normalisation, Placement, measure_statistics, open_batches
+from arrn.data.epochs import plan_epoch
+from arrn.errors import ArrnError
+from arrn.evaluation import affordable_batch, evaluate, settings_for
+from arrn.metadata import Metadata
+from arrn.models.entry import entry_grid, entry_kernel
+from arrn.nn.arrn import ARRN
+from arrn.runs.building import build_network
+from arrn.runs.device import tune_device
+from arrn.runs.settings import Machine, RunSettings
+from arrn.runs.splits import RunData
+from arrn.teamwork import Team
+from arrn.training import Recipe, TrainingStep, Watcher
+from arrn.training.step import order_memory
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def rehearsing(
+    model: nn.Module, make_step: Callable[[nn.Module], TrainingStep], shape: tuple[int, ...], dtype: torch.dtype
+) -> Iterator[None]:
+    """Takes a step in the background; leaving waits until it is done.
+
+    The network, its optimiser and what is drawn at random later stay as they are: a copy takes the step, and every
+    step draws from a seed of its own.
+
+    Args:
+        model: on its device; a copy of it is trained.
+        make_step: how it will be trained, by steps that are not recorded.
+        shape: of the batches to come, (batch, channels, *grid).
+        dtype: that samples are stored in.
+    """
+    thread = Thread(target=_take_step, args=(copy.deepcopy(model), make_step, shape, dtype), name="rehearsal")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _take_step(
+    model: nn.Module, make_step: Callable[[nn.Module], TrainingStep], shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    try:
+        device = next(model.parameters()).device
+        labels = torch.zeros(shape[0], dtype=torch.int64, device=device)
+        batch = Batch(torch.zeros(shape, dtype=dtype, device=device), labels)
+        step = make_step(model.train())
+        step(batch, 0)
+        _ = step.totals  # waits for the device
+    except Exception as error:  # what is wrong will be wrong again, and told, when it matters
+        logger.debug("the rehearsal failed: %s", error)
+
+
+Validate = Callable[[nn.Module], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run, ready to begin or to go on.
+
+    Attributes:
+        step: the network and its optimiser.
+        recipe: the resolved one.
+        batches: what is trained on.
+        validate: what to call after each epoch, where samples were held out.
+        metadata: what is saved with the network.
+    """
+
+    step: TrainingStep
+    recipe: Recipe
+    batches: Batches
+    validate: Validate | None
+    metadata: Metadata
+
+
+def prepare(
+    settings: RunSettings,
+    data: RunData,
+    machine: Machine,
+    device: torch.device,
+    team: Team,
+    opened: ExitStack,
+    say: Callable[[str], None],
+    watcher: Watcher | None = None,
+) -> Prepared:
+    """Builds the network and opens the batches.
+
+    Args:
+        settings: what to train, how.
+        data: on what.
+        machine: how it is carried out.
+        device: of this process.
+        team: the processes of the run.
+        opened: closes the batches when the run ends.
+        say: told, in a line, of what a user should know.
+        watcher: told how many samples are in memory.
+    """
+
+    def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
+        def tell(done: int) -> None:
+            if watcher is not None:
+                watcher.samples_seen("reading", done, len(examined.sizes))
+
+        seed, stream, workers = settings.seed, machine.stream, machine.workers
+        return opened.enter_context(
+            open_batches(examined, placement, batch_size, device, seed, stream, workers, tell, team=team)
+        )
+
+    model, recipe = build_network(settings, data.train, say)
+    form = data.train.source.form
+    order_memory(share_norms(model, machine, team, device).to(device), form.ndim)
+    placement = Placement.by(lambda size: entry_grid(model, size), data.train.sizes, entry_kernel(model))
+    grids = set(placement.targets.values())
+    tune_device(device, one_shape=len(grids) == 1 and not machine.deterministic)
+
+    def make_step(network: nn.Module, normalisation: Normalisation, steps: int, least: int = 0) -> TrainingStep:
+        augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment)
+        captured = machine.captured and network is model
+        several = team if team.size > 1 else None
+        return TrainingStep(
+            network, augmentation, recipe, steps, settings.seed, machine.compiled, captured, several, least, grids
+        )
+
+    meanwhile: AbstractContextManager[None] = nullcontext()
+    if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
+        shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *next(iter(grids)))
+        plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
+        meanwhile = rehearsing(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
+    with meanwhile:
+        batches = batches_of(data.train, placement, recipe.batch_size)
+    least = least_share(batches, team)
+    mean, std = data.dataset.mean, data.dataset.std
+    if mean is None or std is None:
+        mean, std = measure_statistics(batches)
+    normalisation = Normalisation(mean, std).to(device)
+    validate = None
+    if data.validation is not None:
+        sizes = data.validation.sizes
+        few = affordable_batch(recipe.batch_size, sizes)
+        validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
+    step = make_step(model, normalisation, recipe.epochs * len(batches), least)
+    window = settings.window if form.ndim == 1 else None
+    return Prepared(step, recipe, batches, validate, Metadata(mean, std, "perfect", data.dataset.class_names, window))
+
+
+def _validation(batches: Batches, normalisation: Normalisation) -> Validate:
+    """What is called after each epoch: the accuracy on what was held out, as it comes."""
+
+    def validate(model: nn.Module) -> Mapping[str, float]:
+        policies = [model.policy] if isinstance(model, ARRN) else []
+        settings = settings_for(model, [None], policies, adapt=[True])
+        (answers,) = evaluate(model, batches, settings, normalisation)
+        return {"validation_accuracy": answers.accuracy}
+
+    return validate
+
+
+def share_norms(model: nn.Module, machine: Machine, team: Team, device: torch.device) -> nn.Module:
+    """The network, with batch norms over all processes if the machine is to have them.
+
+    Raises:
+        ArrnError: on a device for which PyTorch has none.
+    """
+    if not machine.sync_batch_norm or team.size == 1:
+        return model
+    if device.type != "cuda":
+        raise ArrnError(
+            f"synchronised batch norms need GPUs, PyTorch has none for the {device.type}: leave --sync-batch-norm out"
+        )
+    shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return shared
+
+
+def least_share(batches: Batches, team: Team) -> int:
+    """The fewest samples that a process gets of a batch.
+
+    Raises:
+        ArrnError: where some process would get none.
+    """
+    least = min(len(planned.places) for planned in plan_epoch(batches.counts, batches.batch_size, 0, 0))
+    if least < team.size:
+        raise ArrnError(
+            f"a batch of {least} samples cannot be shared by {team.size} processes: take a larger batch_size"
+        )
+    return least // team.size

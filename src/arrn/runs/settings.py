@@ -1,0 +1,158 @@
+"""What a run is: everything that decides its result, as data, kept beside the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arrn.data import Window
+from arrn.errors import ArrnError
+from arrn.training.recipe import PAPER_CIFAR, Recipe
+from arrn.writing import read_document, write_document
+
+RUN_FILE = "run.json"
+FORMAT, FORMAT_VERSION = "arrn run", 1
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A training run.
+
+    Attributes:
+        dataset: a name or a folder, as `arrn.data.open_dataset` takes it.
+        model: a name, as `arrn.create_model` takes it.
+        options: of the model.
+        recipe: how it is trained.
+        seed: of everything random.
+        holdout: samples kept out of the training set for validation.
+        skip_bad: whether to go on without samples that cannot be read.
+        data: the root of the data set, None for its own place.
+        window: seconds of sound that a sample spans; nothing to images.
+        sample_rate: of that sound, None for the set's own.
+    """
+
+    dataset: str
+    model: str = "arrn_small"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe = PAPER_CIFAR
+    seed: int = 0
+    holdout: int = 0
+    skip_bad: bool = False
+    data: str | None = None
+    window: float = 1.0
+    sample_rate: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ArrnError(f"the seed must be a whole number of at least 0, got {self.seed}")
+        if self.holdout < 0:
+            raise ArrnError(f"the number of samples to hold out must be at least 0, got {self.holdout}")
+        Window(self.window, self.sample_rate)  # refuses what means nothing
+
+    def differences(self, other: RunSettings) -> list[str]:
+        """How `other` differs, in words; where the data lie does not matter."""
+        mine, theirs = _flat(self), _flat(other)
+        return [
+            f"{name} was {mine.get(name)!r} and is now {theirs.get(name)!r}"
+            for name in sorted({*mine, *theirs} - {"data"})
+            if mine.get(name) != theirs.get(name)
+        ]
+
+
+def _flat(settings: RunSettings) -> dict[str, Any]:
+    # Through JSON, so that tuples and lists compare as equal.
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    recipe, options = plain.pop("recipe"), plain.pop("options")
+    changed: dict[str, Any] = plain | recipe | {f"{settings.model}'s {name}": value for name, value in options.items()}
+    return changed
+
+
+def write_settings(settings: RunSettings, folder: Path, facts: Mapping[str, Any]) -> None:
+    """Writes `run.json`: the settings, and facts about the run such as its machine."""
+    content = {"settings": dataclasses.asdict(settings), **facts}
+    write_document(folder / RUN_FILE, FORMAT, FORMAT_VERSION, content)
+
+
+def read_run_file(folder: Path) -> dict[str, Any]:
+    """All that `run.json` tells; nothing where there is no such file.
+
+    Raises:
+        ArrnError: for a file that does not describe a run.
+    """
+    path = folder / RUN_FILE
+    return read_document(path, FORMAT, FORMAT_VERSION) if path.exists() else {}
+
+
+def read_settings(folder: Path) -> RunSettings | None:
+    """The settings in `run.json`, None where there is no such file.
+
+    Raises:
+        ArrnError: for a file that does not describe a run.
+    """
+    path = folder / RUN_FILE
+    if not path.exists():
+        return None
+    settings = read_run_file(folder).get("settings")
+    expected: dict[str, Any] = {
+        "dataset": str,
+        "model": str,
+        "options": dict,
+        "recipe": dict,
+        "seed": int,
+        "holdout": int,
+        "skip_bad": bool,
+        "data": str | None,
+        "window": int | float,
+        "sample_rate": int | None,
+    }
+    if isinstance(settings, dict):  # runs from before there was sound
+        settings = {"window": 1.0, "sample_rate": None} | settings
+    if not isinstance(settings, dict) or set(settings) != set(expected):
+        raise ArrnError(f"{path}: settings should have {', '.join(expected)}")
+    for name, kind in expected.items():
+        if not isinstance(settings[name], kind) or (kind is not bool and isinstance(settings[name], bool)):
+            raise ArrnError(f"{path}: {name} has the wrong type, got {settings[name]!r}")
+    try:
+        return RunSettings(**(settings | {"recipe": PAPER_CIFAR.with_options(settings["recipe"])}))
+    except ArrnError as error:
+        raise ArrnError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How a run is carried out; its result does not depend on it, but for rounding.
+
+    Attributes:
+        device: "auto", "cpu", "cuda" or "mps".
+        stream: read samples from disk (True), keep them in memory (False), or as memory allows (None).
+        workers: processes that read from disk.
+        compiled: whether the network goes through `torch.compile`.
+        sync_batch_norm: with several processes, batch norms take their statistics over all of them; only on GPUs.
+        captured: whether a GPU replays each step from a CUDA graph instead of being told its kernels one by one;
+            without effect on other devices and with several processes.
+        deterministic: the same bits each time on a GPU too.
+        checkpoint_every: epochs between checkpoints; None is as the time goes (`arrn.training.loop`).
+        tensorboard: also log for TensorBoard.
+    """
+
+    device: str = "auto"
+    stream: bool | None = None
+    workers: int = 2
+    compiled: bool = False
+    deterministic: bool = False
+    checkpoint_every: float | None = None
+    tensorboard: bool = False
+    captured: bool = True
+    sync_batch_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise ArrnError(f"the number of workers must be at least 0, got {self.workers}")
+        every = self.checkpoint_every
+        if every is not None and not (math.isfinite(every) and every > 0):
+            raise ArrnError(f"the epochs between checkpoints must be a number above 0, got {every}")

@@ -1,0 +1,174 @@
+"""What a run was trained on, kept with it: samples that came, went or changed their labels since are noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from arrn.data import Dataset, Examined, Selection, Source, Window, examine, hold_out, open_dataset
+from arrn.data.epochs import derive_seed
+from arrn.errors import ArrnError, unknown_name
+from arrn.runs.settings import RUN_FILE, RunSettings, read_run_file
+
+TRAINED_ON = "trained_on"
+"""Where `run.json` has it."""
+
+
+@dataclass(frozen=True)
+class TrainedOn:
+    """A training set before anything is held out of it: which samples those are depends on all.
+
+    Attributes:
+        class_names: in the order of the labels.
+        samples: how many.
+        digest: of their names and labels, in order.
+    """
+
+    class_names: tuple[str, ...]
+    samples: int
+    digest: str
+
+    def change(self, now: TrainedOn) -> str | None:
+        """How the set that is found `now` differs, in words; None if it does not."""
+        before, after = self.class_names, now.class_names
+        if len(before) != len(after):
+            only = sorted(set(before) ^ set(after))
+            return f"it had {len(before)} classes and now has {len(after)} ({only[0]!r} is in one of them only)"
+        for number, (was, becomes) in enumerate(zip(before, after, strict=True)):
+            if was != becomes:
+                return f"class {number} was {was!r} and is now {becomes!r}"
+        if self.samples != now.samples:
+            return f"it had {self.samples} samples and now has {now.samples}"
+        if self.digest != now.digest:
+            return f"it still has {self.samples} samples, but not the same names and labels in the same order"
+        return None
+
+
+def describe_samples(source: Source) -> TrainedOn:
+    """What a run writes down of its training set: no sample is read, and where the set lies does not matter."""
+    names = [source.where(index) for index in range(len(source))]
+    place = os.path.commonprefix(names)  # noqa: RUF071  # much faster than commonpath, and cut at a separator next
+    start = place.rfind(os.sep) + 1
+    digest = hashlib.sha256(source.labels.numpy().astype("<i8").tobytes())
+    for name in names:
+        digest.update(name[start:].encode("utf-8", "backslashreplace") + b"\0")
+    return TrainedOn(source.class_names, len(source), digest.hexdigest())
+
+
+def check_trained_on(run: Path, now: TrainedOn) -> None:
+    """Refuses a training set, as it is `now`, that is not the one of the run in the folder `run`.
+
+    Runs from before it was written down pass.
+
+    Raises:
+        ArrnError: with what changed.
+    """
+    before = _read(run)
+    change = None if before is None else before.change(now)
+    if change is not None:
+        raise ArrnError(f"the training set is not the one that the run in {run} was trained on: {change}")
+
+
+def _read(run: Path) -> TrainedOn | None:
+    found = read_run_file(run).get(TRAINED_ON)
+    if found is None:
+        return None
+    try:
+        names, samples, digest = found["class_names"], found["samples"], found["digest"]
+    except (TypeError, KeyError):
+        names = samples = digest = None
+    if not isinstance(names, list) or not isinstance(samples, int) or not isinstance(digest, str):
+        raise ArrnError(f"{run / RUN_FILE}: {TRAINED_ON} should have class_names, samples and digest, got {found!r}")
+    return TrainedOn(tuple(map(str, names)), samples, digest)
+
+
+SPLITS = ("test", "validation", "train")
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The samples of a run, looked over.
+
+    Attributes:
+        dataset: what was opened.
+        whole: the training set before anything was held out.
+        train: what is trained on.
+        validation: what was held out of the training set, or else the set's own validation split, if any.
+        skipped: how many samples could not be read.
+        remarks: what a user should know of how they were read, a line each.
+    """
+
+    dataset: Dataset
+    whole: Source
+    train: Examined
+    validation: Examined | None
+    skipped: int
+    remarks: tuple[str, ...]
+
+    @property
+    def splits(self) -> list[str]:
+        """Those of `SPLITS` that a network can be evaluated on."""
+        missing = {"test": self.dataset.test, "validation": self.validation}
+        return [split for split in SPLITS if missing.get(split, self.train) is not None]
+
+
+def open_run_data(settings: RunSettings, progress: Callable[[int, int], None] | None = None) -> RunData:
+    """Opens the training set, looks at every sample, and holds out or opens the validation split.
+
+    Args:
+        settings: of the run.
+        progress: told how many samples of the training set were looked at, and how many there are.
+    """
+    dataset = _open(settings)
+    # Whole images where bad ones are to be skipped: a header does not tell that an image is cut short.
+    total = len(dataset.train)
+    tell = None if progress is None else lambda done: progress(done, total)
+    examined = examine(dataset.train, settings.skip_bad, decode=settings.skip_bad, progress=tell)
+    train, validation = examined, None
+    if settings.holdout:
+        parts = hold_out(examined.source, settings.holdout, derive_seed(settings.seed, "holdout"))
+        train, validation = (_examined(part, examined) for part in parts)
+    elif dataset.validation is not None:
+        validation = examine(dataset.validation, settings.skip_bad, decode=settings.skip_bad)
+    remarks = [*([dataset.remark] if dataset.remark else []), *examined.remarks]
+    return RunData(dataset, examined.source, train, validation, len(examined.bad), tuple(remarks))
+
+
+def open_split(settings: RunSettings, split: str, run: Path | None = None) -> Examined:
+    """The samples of one split of a run's data set: "test", or "validation" and "train" as the run had them.
+
+    Args:
+        settings: of the run.
+        split: one of `SPLITS`.
+        run: the run's folder; what is drawn from another training set than its own is refused.
+    """
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    if split == "test":
+        test = _open(settings).test
+        if test is None:
+            raise ArrnError(
+                f"the data set {settings.dataset!r} has no test split; train with --holdout N and evaluate with "
+                "--split validation"
+            )
+        return examine(test, settings.skip_bad, decode=settings.skip_bad)
+    data = open_run_data(settings)
+    if run is not None and (split == "train" or settings.holdout):
+        check_trained_on(run, describe_samples(data.whole))
+    if split == "train":
+        return data.train
+    if data.validation is None:
+        raise ArrnError("nothing was held out in this run, so it has no validation split: train with --holdout N")
+    return data.validation
+
+
+def _open(settings: RunSettings) -> Dataset:
+    return open_dataset(settings.dataset, settings.data, Window(settings.window, settings.sample_rate))
+
+
+def _examined(part: Source, whole: Examined) -> Examined:
+    assert isinstance(part, Selection)
+    return Examined(part, tuple(whole.sizes[index] for index in part.indices.tolist()), ())

@@ -1,0 +1,64 @@
+"""From settings and data to the network: options that fit, and those that do not."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import arrn
+from arrn.errors import ArrnError
+from arrn.runs import Machine, RunSettings, run_training
+from arrn.training import Recipe, read_recipe
+from small_runs import TINY, said_by, tiny_settings, train_tiny
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_classes": 4}, {"name": "x"}, {"size": "big"}, {"in_channels": 1}, {"ndim": 1}]
+)
+def test_options_that_do_not_fit_are_refused(easy: Path, tmp_path: Path, options: dict[str, object]) -> None:
+    settings = dataclasses.replace(tiny_settings(easy), options=TINY | options)
+    with pytest.raises(ArrnError):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+
+
+@pytest.mark.parametrize("size", ["big", -3, 0, [1, 2, 3], {"a": 1}, 1.5])
+def test_a_size_that_means_nothing_is_refused(easy: Path, tmp_path: Path, size: object) -> None:
+    settings = dataclasses.replace(tiny_settings(easy), model="fourier_operator", options={"size": size})
+    with pytest.raises(ArrnError):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+
+
+@pytest.mark.parametrize("changes", [{"window": 2.0}, {"sample_rate": 8000}])
+def test_settings_of_sound_are_refused_for_images(easy: Path, tmp_path: Path, changes: dict[str, float]) -> None:
+    settings = dataclasses.replace(tiny_settings(easy), **changes)
+    with pytest.raises(ArrnError, match="holds images"):
+        run_training(settings, tmp_path / "run", Machine("cpu"))
+
+
+def test_a_models_policy_option_is_kept_and_the_recipes_is_used_otherwise(easy: Path, tmp_path: Path) -> None:
+    chosen = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"policy": "cheap"})
+    run_training(chosen, tmp_path / "option", Machine("cpu"))
+    train_tiny(easy, tmp_path / "recipe", epochs=1, policy="cheap")
+    for name in ("option", "recipe"):
+        assert arrn.load(tmp_path / name).policy == "cheap"
+        assert read_recipe(tmp_path / name / "recipe.toml").policy == "cheap"
+
+
+def test_a_fixed_network_is_made_for_the_usual_size_and_a_switchable_one_learns_at_each_of_its(
+    easy: Path, tmp_path: Path
+) -> None:
+    small = dataclasses.replace(tiny_settings(easy, epochs=1), model="resnet18_small_stem", options={"width": 2})
+    run_training(small, tmp_path / "fixed", Machine("cpu"))
+    assert arrn.load(tmp_path / "fixed").sizes == (8,)
+    switchable = RunSettings(str(easy), "resnet18_switchable", {"sizes": [8, 4]}, Recipe(epochs=1, batch_size=18))
+    assert "resolutions = [8, 4]" in " ".join(said_by(switchable, tmp_path / "switchable"))
+    assert read_recipe(tmp_path / "switchable" / "recipe.toml").resolutions == (8, 4)
+
+
+def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:
+    low = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"sizes": [4, 2]})
+    assert "all images are above the network's top grid of 4, the largest 8" in said_by(low, tmp_path / "low")[1]
+    high = dataclasses.replace(
+        tiny_settings(easy, epochs=1), options=TINY | {"sizes": [16, 8, 4], "features": [4, 4, 4]}
+    )
+    assert "no image is above 8, so the levels above it are not trained" in said_by(high, tmp_path / "high")[1]
