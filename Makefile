@@ -7,6 +7,9 @@ VENV   ?= .venv
 # Both must come from one place: a CPU-only torch beside another torchvision does not import.
 TORCH  ?= -c constraints.txt torch torchvision
 
+# How many processes share the tests: one a core, each with one thread.
+JOBS   ?= auto
+
 export OMP_WAIT_POLICY ?= passive
 
 BIN := $(VENV)/bin
@@ -26,10 +29,10 @@ demo: $(VENV)/.installed
 	$(BIN)/arrn demo
 
 test: lint check-types
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-all: lint check-types
-	$(BIN)/python -m pytest -m ''
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m ''
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check

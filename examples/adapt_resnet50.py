@@ -33,7 +33,7 @@ def main(size: int = 64) -> dict[int, int]:
     for grid in model.grids:
         x = torch.rand(2, 3, *grid)
         costs[grid[0]] = arrn.nn.multiply_adds(model.at_resolution(grid), (1, 3, *grid))
-        error = arrn.nn.adaptation_discrepancy(model, x)
+        error = arrn.testing.adaptation_discrepancy(model, x)
         print(f"{grid[0]:4}x{grid[1]:<4} {costs[grid[0]] / 1e6:8.1f} M multiply-adds, error of skipping {error:.0e}")
     return costs
 

@@ -16,7 +16,7 @@ from arrn.gpu.norm_launch import finish_moments, measure_moments
 from arrn.gpu.tiling import FEW_NUMBERS, RowTiling, inference_tiling
 from arrn.nn import InvertedBlock
 from arrn.nn.fast import can_fuse
-from arrn.nn.fusion import fold_batch_norms
+from arrn.nn.inference import fold_batch_norms
 from arrn.signal.operators import channels_last
 from arrn.testing import awaken_norms
 from strategies import relative_error

@@ -1,5 +1,6 @@
 """The package around the library: what an import loads, what a wheel holds, what the docs promise."""
 
+import ast
 import importlib.util
 import operator
 import os
@@ -7,6 +8,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,19 +87,57 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
         exec(compile(block, page, "exec"), {})
 
 
-def test_no_drawers_and_no_layer_depends_on_a_later_one() -> None:
-    layers = [
-        *("errors", "writing", "teamwork", "signal", "metadata", "gpu", "nn", "testing", "models"),
-        *("saving", "data", "timing", "provenance", "training", "evaluation", "runs", "experiments", "figures"),
-        *("benchmarks", "demo", "cli"),
-    ]
-    package = ROOT / "src" / "arrn"
-    assert {p.stem for p in package.iterdir() if not p.name.startswith(("_", "py.typed"))} == set(layers)
-    for path in package.rglob("*.py"):
-        assert path.stem not in {"utils", "helpers", "misc", "common"}
-        place = path.relative_to(package).parts[0].removesuffix(".py")
-        if place not in layers:
+# From the ground up: a floor imports those before it.
+FLOORS = [
+    *("errors", "datasets", "writing", "teamwork", "signal", "metadata", "gpu", "nn", "testing", "models"),
+    *("saving", "data", "timing", "provenance", "training", "evaluation", "runs", "experiments", "figures"),
+    *("benchmarks", "demo", "cli"),
+]
+PACKAGE = ROOT / "src" / "arrn"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.startswith("__"))
+
+
+def imported_names(path: Path, root: Path = PACKAGE) -> Iterator[str]:
+    """The dotted names that a file imports, anywhere in it."""
+    package = ("arrn", *path.relative_to(root).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            start = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def test_all_forms_of_import_are_seen(tmp_path: Path) -> None:
+    path = tmp_path / "nn" / "x.py"
+    path.parent.mkdir()
+    path.write_text("import arrn.cli\nfrom arrn import demo\ndef f():\n from ..figures import g\n from . import h\n")
+    assert list(imported_names(path, tmp_path)) == ["arrn.cli", "arrn.demo", "arrn.figures.g", "arrn.nn.h"]
+
+
+def test_no_floor_depends_on_a_higher_one() -> None:
+    assert {p.stem for p in PACKAGE.iterdir() if not p.name.startswith(("_", "py.typed"))} == set(FLOORS)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if place not in FLOORS:  # the package itself, which loads names when they are first used
             continue
-        # Imports at the top of a file; what a function imports when called is its own affair.
-        for name in re.findall(r"^from arrn\.(\w+)", path.read_text(), flags=re.MULTILINE):
-            assert layers.index(name) <= layers.index(place), f"{path} imports arrn.{name}"
+        for name in imported_names(path):
+            if name.startswith("arrn.") and name != "arrn.__version__":
+                floor = name.split(".")[1]
+                assert FLOORS.index(floor) <= FLOORS.index(place), f"{path} imports {name}"
+
+
+def test_every_module_is_a_topic_of_some_size() -> None:
+    for path in MODULES:
+        assert path.stem not in {"utils", "helpers", "misc", "common"}
+        assert 30 <= len(path.read_text().splitlines()) <= 430, path
+
+
+def test_file_names_tell_modules_apart() -> None:
+    # These show or measure what others do, and are called after it: `figures/pyramid.py` draws `signal/pyramid.py`.
+    named_after_others = {"cli", "figures", "benchmarks", "demo"}
+    # The library's own layers, and those of networks that are transplanted.
+    twice = {"layers.py"}
+    names = [path.name for path in MODULES if path.relative_to(PACKAGE).parts[0] not in named_after_others]
+    assert {name for name in names if names.count(name) > 1} <= twice

@@ -20,7 +20,7 @@ from arrn.runs import Machine
 from arrn.runs.preparing import least_share, share_norms
 from arrn.teamwork import Team, join_team
 from arrn.training import Recipe, StopRequest, TrainingStep
-from arrn.training.loop import Cadence, Council
+from arrn.training.loop import CheckpointSchedule, Decider
 from arrn.training.step import may_leave_out
 from small_runs import TINY
 
@@ -146,10 +146,10 @@ def test_a_process_by_itself_agrees_with_itself() -> None:
     assert (team.leads, team.most(3), team.add_up([1.0])) == (True, 3, [1.0])
     assert team.gather(torch.tensor([1, 2])).tolist() == [1, 2]
     stop = StopRequest()
-    council = Council(team, stop, Cadence(4, 0.5), 4)
-    assert [council.after(done).checkpoint for done in (1, 2, 3, 4)] == [False, True, False, True]
+    decider = Decider(team, stop, CheckpointSchedule(4, 0.5))
+    assert [decider.after(done).checkpoint for done in (1, 2, 3, 4)] == [False, True, False, True]
     stop.signal = "SIGTERM"
-    assert council.after(5) == (True, "SIGTERM")
+    assert decider.after(5) == (True, "SIGTERM")
 
 
 def test_batches_too_small_for_all_are_refused() -> None:

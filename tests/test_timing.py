@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import arrn.timing
-from arrn.timing import Timing, in_turn, time_call
+from arrn.timing import Timing, rotating, time_call
 
 
 def test_the_spread_is_relative_and_parts_share_the_time() -> None:
@@ -38,7 +38,7 @@ def test_short_calls_are_made_often_between_two_readings(monkeypatch: pytest.Mon
 
 def test_inputs_are_taken_in_turn() -> None:
     seen: list[int] = []
-    call = in_turn(seen.append, [1, 2, 3])
+    call = rotating(seen.append, [1, 2, 3])
     for _ in range(5):
         call()
     assert seen == [1, 2, 3, 1, 2]

@@ -12,7 +12,7 @@ pytest.importorskip("torchvision")
 
 
 def load_survey() -> ModuleType:
-    path = ROOT / "docs" / "survey_transplants.py"
+    path = ROOT / "tools" / "survey_transplants.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

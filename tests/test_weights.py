@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import arrn
-from arrn.runs import judge
+from arrn.runs import evaluate_run
 from small_runs import train_tiny, write_easy_set
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ def test_a_run_becomes_a_folder_in_half_precision_that_answers_the_same(tmp_path
     }
     stored = load_file(out / "model.safetensors").values()
     assert {tensor.dtype for tensor in stored if tensor.is_floating_point()} == {torch.float16}
-    whole = judge(run, (8, 4), device="cpu")
+    whole = evaluate_run(run, (8, 4), device="cpu")
     assert [r["accuracy"] for r in report.results] == pytest.approx([r["accuracy"] for r in whole.results], abs=0.12)
     model, original = arrn.create_model("arrn", pretrained=out).eval(), arrn.load(run)
     x = torch.randn(2, 3, 8, 8)
@@ -67,7 +67,9 @@ def test_published_weights_are_whole_small_and_load_by_name(folder: Path) -> Non
 
 
 def test_arrn_small_knows_the_images_that_ship_with_the_package() -> None:
-    report = judge(ROOT / "weights" / "arrn_small", (32, 16, 8), ("exact",), (True,), dataset="sample", device="cpu")
+    report = evaluate_run(
+        ROOT / "weights" / "arrn_small", (32, 16, 8), policies=("exact",), adapt=(True,), dataset="sample", device="cpu"
+    )
     # 83.0, 77.8 and 63.2 of the 10,000; the 1,000 in the package are stored with loss.
     assert [result["accuracy"] for result in report.results] == pytest.approx([0.814, 0.740, 0.610], abs=0.004)
 

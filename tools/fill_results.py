@@ -14,7 +14,7 @@ from pathlib import Path
 
 from arrn.experiments import read_results
 from arrn.figures.runs import group_runs
-from arrn.figures.tables import tables
+from arrn.figures.tables import tables_page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
@@ -26,7 +26,7 @@ def filled(page: str, results: Path) -> str:
     runs = group_runs(read_results(results))
 
     def fill(place: re.Match[str]) -> str:
-        return f"{place[1]}\n{tables(place[2], runs.get(place[2], [])).text}\n{place[3]}"
+        return f"{place[1]}\n{tables_page(place[2], runs.get(place[2], [])).text}\n{place[3]}"
 
     return PLACE.sub(fill, page)
 

@@ -16,11 +16,12 @@ from pathlib import Path
 import torch
 
 import arrn
+from arrn.datasets import facts_of
 from arrn.evaluation import Report, write_report
-from arrn.experiments.sets import resolutions_for, usual_set
+from arrn.experiments.plan import resolutions_for
 from arrn.figures.tables import markdown_table
 from arrn.nn import count_parameters
-from arrn.runs import judge, read_settings
+from arrn.runs import evaluate_run, read_settings
 
 WEIGHTS, SUMS = "model.safetensors", "SHA256SUMS"
 
@@ -36,8 +37,8 @@ def publish(run: Path, out: Path, data: str | None, device: str, resolutions: Se
         raise arrn.ArrnError(f"half precision cannot hold {', '.join(wide)}")
     arrn.save(model, out)
     shutil.copyfile(run / "recipe.toml", out / "recipe.toml")
-    sizes = resolutions or resolutions_for(usual_set(settings.dataset).size, settings.dataset)
-    report = judge(out, sizes, dataset=settings.dataset, data=data or settings.data, device=device)
+    sizes = resolutions or resolutions_for(facts_of(settings.dataset).size, settings.dataset)
+    report = evaluate_run(out, sizes, dataset=settings.dataset, data=data or settings.data, device=device)
     write_report(report, out / "accuracy.json")
     (out / "README.md").write_text(_page(model, settings.seed, report), encoding="utf-8")
     files = sorted(path for path in out.iterdir() if path.name != SUMS)

@@ -10,10 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arrn import models, nn, signal
+    from arrn import models, nn, signal, testing
     from arrn.errors import ArrnError, ConstancyError
-    from arrn.models import create_model, list_models, transplant
-    from arrn.saving import load, save
+    from arrn.models import list_models, transplant
+    from arrn.saving import create_model, load, save
 
 __version__ = "0.1.0"
 
@@ -28,13 +28,14 @@ __all__ = [
     "nn",
     "save",
     "signal",
+    "testing",
     "transplant",
 ]
 
 _HOMES = {
     "ArrnError": "arrn.errors",
     "ConstancyError": "arrn.errors",
-    "create_model": "arrn.models",
+    "create_model": "arrn.saving",
     "list_models": "arrn.models",
     "load": "arrn.saving",
     "save": "arrn.saving",

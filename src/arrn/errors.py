@@ -40,8 +40,17 @@ def unknown_name(kind: str, name: object, choices: Iterable[str]) -> ArrnError:
     return ArrnError(f"unknown {kind} {name!r}{hint} (known: {', '.join(map(repr, known))})")
 
 
+def missing_package(what: str, package: str | None, extra: str = "train") -> ArrnError:
+    """The error for a package that is not installed, and that an extra of this library brings.
+
+    >>> print(missing_package("reading pictures", "pillow"))
+    reading pictures needs pillow: pip install '.[train]' in a clone of the repository
+    """
+    return ArrnError(f"{what} needs {package}: pip install '.[{extra}]' in a clone of the repository")
+
+
 @contextmanager
-def needs(package: str, what: str) -> Iterator[None]:
+def needs(package: str, what: str, extra: str = "train") -> Iterator[None]:
     """Around an import: turns a missing package into an error that says how to get it.
 
     >>> with needs("numpy", "reading pictures"):
@@ -52,5 +61,5 @@ def needs(package: str, what: str) -> Iterator[None]:
     except ImportError as error:
         # A package that is there but broken is another matter, with a message of its own.
         if isinstance(error, ModuleNotFoundError):
-            raise ArrnError(f"{what} needs {package}: pip install 'arrn[train]'") from None
+            raise missing_package(what, package, extra) from None
         raise ArrnError(f"{what} needs {package}, which does not import: {error}") from error

@@ -46,7 +46,10 @@ class Metadata:
         tensor([[[0., 2.]]])
         """
         if self.mean is None or self.std is None:
-            raise ArrnError("this network was saved without the mean and standard deviation of its inputs")
+            raise ArrnError(
+                "this network is untrained, or was saved without the mean and standard deviation of its inputs: "
+                "set model.metadata = arrn.metadata.Metadata(mean=..., std=...), one number per channel each"
+            )
         check_tensor(x)
         if x.ndim < 3 or x.shape[1] != len(self.mean):
             raise ArrnError(f"expected shape (batch, {len(self.mean)}, *space), got {tuple(x.shape)}")

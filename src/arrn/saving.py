@@ -1,11 +1,15 @@
-"""The tensors of a network: gathered for a safetensors file, read from it, put back with the dtypes they had."""
+"""A network as a directory: its tensors in `model.safetensors`, all else about it in `config.json`.
+
+`save` writes it; `load` reads it, and so does `create_model` with `pretrained`, for the weights to start from.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,113 +20,10 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.metadata import Metadata, read_metadata
-from arrn.models.registry import build_model, list_models, takes_option
-from arrn.nn.config import CHANGEABLE, change_option, classes_of, config_of, plain_option
+from arrn.models import registry
 from arrn.nn.introspection import COMPILED, unwrap
+from arrn.nn.network import CHANGEABLE, change_option, classes_of, config_of, plain_option
 from arrn.writing import read_document, write_atomically, write_document
-
-
-def _own_name(name: str) -> str:
-    """A tensor's or module's name as if nothing were compiled: that must not decide what a file looks like."""
-    return ".".join(part for part in name.split(".") if part != COMPILED)
-
-
-def gather_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of `state_dict` as safetensors takes them: on the CPU, contiguous, no two of them in one memory.
-
-    A tensor of two names, of a layer that is used twice, is written twice; both go into the one when it is filled.
-    """
-    tensors: dict[str, torch.Tensor] = {}
-    taken: set[int] = set()
-    for name, value in model.state_dict().items():
-        if not isinstance(value, torch.Tensor):
-            raise ArrnError(f"{name} is a {type(value).__name__}: only tensors of a network can be saved")
-        tensor = value.detach().cpu().contiguous()
-        if tensor.untyped_storage().data_ptr() in taken:
-            tensor = tensor.clone()
-        taken.add(tensor.untyped_storage().data_ptr())
-        tensors[_own_name(name)] = tensor
-    return tensors
-
-
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file.
-
-    Raises:
-        ArrnError: for a file that is missing, truncated or a pickle.
-    """
-    try:
-        with path.open("rb") as file:
-            start = file.read(2)
-        if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-            raise ArrnError(f"{path} is a pickle, which could run any code; arrn reads safetensors only")
-        # Names are cleaned here too, for files that were written before they were.
-        return {_own_name(name): tensor for name, tensor in safetensors.torch.load_file(path).items()}
-    except FileNotFoundError:
-        raise ArrnError(f"{path} is missing") from None
-    except OSError as error:
-        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
-    except safetensors.SafetensorError as error:
-        raise ArrnError(f"{path} is truncated or not a safetensors file: {error}") from None
-
-
-def fill(model: nn.Module, tensors: Mapping[str, torch.Tensor], source: str, keep_dtypes: bool) -> None:
-    """Puts all `tensors` into the network, or none.
-
-    Args:
-        model: the network.
-        tensors: one for each name in its `state_dict`.
-        source: where they are from and what they should fit, for the error.
-        keep_dtypes: the network's tensors take the dtypes of `tensors`; otherwise these are cast.
-
-    Raises:
-        ArrnError: for tensors that are missing, of another shape, or not the network's.
-    """
-    state = {_own_name(name): tensor for name, tensor in model.state_dict(keep_vars=True).items()}
-    wrong = [
-        f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(state[name].shape)}"
-        for name in state
-        if name in tensors and tensors[name].shape != state[name].shape
-    ]
-    wrong += [f"{name} is missing" for name in state if name not in tensors]
-    wrong += [f"{name} does not belong to the model" for name in tensors if name not in state]
-    if wrong:
-        more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
-        raise ArrnError(f"{source}: {'; '.join(wrong[:3])}{more}")
-    if keep_dtypes:
-        for name, tensor in state.items():
-            # In place: a tensor that two layers share stays shared, as it would not with `assign=True`.
-            if _kind(tensor) == _kind(tensors[name]):
-                tensor.data = tensor.data.to(tensors[name].dtype)
-    model.load_state_dict({name: tensors[_own_name(name)] for name in model.state_dict()})
-
-
-def _kind(tensor: torch.Tensor) -> tuple[bool, bool]:
-    """Real, complex or whole numbers: a parameter with a gradient cannot become whole numbers."""
-    return tensor.is_floating_point(), tensor.is_complex()
-
-
-def dtypes_of_unsaved_buffers(model: nn.Module) -> dict[str, torch.dtype]:
-    """The dtype of each module's buffers that are not in `state_dict`, such as the matrices of `Resampling`."""
-    saved = model.state_dict()
-    dtypes: dict[str, torch.dtype] = {}
-    for name, buffer in model.named_buffers(remove_duplicate=False):
-        if name not in saved and buffer.is_floating_point():
-            dtypes.setdefault(_own_name(name.rpartition(".")[0]), buffer.dtype)
-    return dtypes
-
-
-def cast_unsaved_buffers(model: nn.Module, usual: torch.dtype, others: Mapping[str, torch.dtype]) -> None:
-    """Gives the modules of `dtypes_of_unsaved_buffers` the `usual` dtype, but for `others`, by module."""
-    modules = {_own_name(name): module for name, module in model.named_modules(remove_duplicate=False)}
-    for name, present in dtypes_of_unsaved_buffers(model).items():
-        dtype = others.get(name, usual)
-        if dtype != present:
-            # As `.to` does it, which would also reach the modules below: `Resampling` then casts from float64.
-            modules[name]._apply(
-                lambda tensor, dtype=dtype: tensor.to(dtype) if tensor.is_floating_point() else tensor, recurse=False
-            )
-
 
 FORMAT, FORMAT_VERSION = "arrn", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -146,7 +47,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | No
             "register a builder for your own with arrn.models.register(name, builder)"
         )
     document = _describe(model, metadata or getattr(model, "metadata", None) or Metadata())
-    content = safetensors.torch.save(gather_tensors(model))
+    content = safetensors.torch.save(_gather_tensors(model))
     directory = Path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -167,30 +68,47 @@ def load(path: str | os.PathLike[str]) -> nn.Module:
     """
     saved = _read(Path(path))
     model = saved.build({})
-    cast_unsaved_buffers(model, saved.dtype, saved.buffer_dtypes)
+    _cast_unsaved_buffers(model, saved.dtype, saved.buffer_dtypes)
     saved.fill(model, keep_dtypes=True)
     return model.eval()
 
 
-def create_pretrained(name: str, path: str | os.PathLike[str], options: Mapping[str, Any]) -> nn.Module:
-    """The network `name` with the weights, and but for `options` the options, that `path` holds; see `create_model`.
+def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **options: Any) -> nn.Module:
+    """Builds a network by name.
+
+    The generic builder ``"arrn"`` makes any ladder; see `arrn.models.LadderOptions` for its options.
+
+    Args:
+        name: one of `arrn.list_models`.
+        pretrained: a folder that `arrn.save` wrote for a network of that name: options that are not given are the
+            saved ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
+        options: of the model.
 
     Raises:
-        ArrnError: for what `load` refuses, and for the weights of another model.
+        ArrnError: for a name or an option that is not known; for what `load` refuses, and for the weights of another
+            model.
+
+    >>> model = create_model("arrn", sizes=(16, 8), features=(8, 16), depth=1, num_classes=4)
+    >>> model.sizes
+    (16, 8)
     """
-    saved = _read(Path(path))
+    if pretrained is None:
+        return registry.create_model(name, **options)
+    registry.model_options(name)  # a name that is not known is the first thing to say
+    if not isinstance(pretrained, str | os.PathLike):
+        raise ArrnError(f"pretrained takes the folder that arrn.save wrote, got {pretrained!r}")
+    saved = _read(Path(pretrained))
     if saved.name != name:
-        raise ArrnError(f"{path} holds the weights of {saved.name!r}, not of {name!r}")
-    given = dict(options)
-    classes = given.pop("num_classes", None)  # the saved classifier must fit the saved weights first
-    model = saved.build(given)
+        raise ArrnError(f"{pretrained} holds the weights of {saved.name!r}, not of {name!r}")
+    classes = options.pop("num_classes", None)  # the saved classifier must fit the saved weights first
+    model = saved.build(options)
     saved.fill(model, keep_dtypes=False)
     if classes is not None and classes != classes_of(model):
         change_option(model, "num_classes", classes)
     return model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Saved:
     """What `CONFIG` says: the builder's name and options, what was changed after building, dtypes, metadata."""
 
@@ -205,18 +123,19 @@ class _Saved:
     def build(self, given: Mapping[str, Any]) -> nn.Module:
         """The network without its weights, with its metadata; options that are `given` replace the saved ones."""
         place = f"{self.directory / CONFIG}{f' with {dict(given)}' if given else ''}"
-        if self.name not in list_models():
+        if self.name not in registry.list_models():
+            unknown = unknown_name("model", self.name, registry.list_models())
             raise ArrnError(
-                f"{place}: {unknown_name('model', self.name, list_models())}; if it is a network of your own, register "
-                f"its builder before: arrn.models.register({self.name!r}, builder)"
+                f"{place}: {unknown}; if it is a network of your own, register its builder before: "
+                f"arrn.models.register({self.name!r}, builder)"
             )
         try:
             changed = {option: given.get(option, value) for option, value in self.changed.items()}
             options = {**self.options, **{option: value for option, value in given.items() if option not in changed}}
             for option in CHANGEABLE:  # files written before `changed` was have all of it among the options
-                if option in options and not takes_option(self.name, option):
+                if option in options and not registry.takes_option(self.name, option):
                     changed[option] = options.pop(option)
-            model = build_model(self.name, options)
+            model = registry.create_model(self.name, **options)
             for option, value in changed.items():
                 change_option(model, option, value)
             self.metadata.check_classes(classes_of(model))
@@ -227,10 +146,32 @@ class _Saved:
         model.metadata = self.metadata  # type: ignore[assignment]  # nn.Module takes any attribute
         return model
 
-    def fill(self, model: nn.Module, keep_dtypes: bool) -> None:
-        """Puts the saved weights into a network, with the dtypes of the file or of the network."""
-        path = self.directory / WEIGHTS
-        fill(model, read_tensors(path), f"{path} does not fit its {CONFIG}", keep_dtypes)
+    def fill(self, model: nn.Module, *, keep_dtypes: bool) -> None:
+        """Puts all of the saved tensors into a network, or none; with the file's dtypes or with the network's own.
+
+        Raises:
+            ArrnError: for tensors that are missing, of another shape, or not the network's.
+        """
+        tensors = _read_tensors(self.directory / WEIGHTS)
+        state = {_uncompiled(name): tensor for name, tensor in model.state_dict(keep_vars=True).items()}
+        wrong = [
+            f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(state[name].shape)}"
+            for name in state
+            if name in tensors and tensors[name].shape != state[name].shape
+        ]
+        wrong += [f"{name} is missing" for name in state if name not in tensors]
+        wrong += [f"{name} does not belong to the model" for name in tensors if name not in state]
+        if wrong:
+            more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+            raise ArrnError(f"{self.directory / WEIGHTS} does not fit its {CONFIG}: {'; '.join(wrong[:3])}{more}")
+        if keep_dtypes:
+            for name, own in state.items():
+                saved = tensors[name]
+                # A parameter with a gradient cannot become whole numbers.
+                if own.is_floating_point() == saved.is_floating_point() and own.is_complex() == saved.is_complex():
+                    # In place: a tensor that two layers share stays shared, as it would not with `assign=True`.
+                    own.data = own.data.to(saved.dtype)
+        model.load_state_dict({name: tensors[_uncompiled(name)] for name in model.state_dict()})
 
 
 def _read(directory: Path) -> _Saved:
@@ -242,13 +183,13 @@ def _read(directory: Path) -> _Saved:
     try:
         model = document["model"]
         return _Saved(
-            directory,
-            model["name"],
-            {**model["options"]},
-            {**model.get("changed", {})},
-            _as_dtype(document["dtype"]),
-            {module: _as_dtype(name) for module, name in document.get("buffer_dtypes", {}).items()},
-            read_metadata(document["inputs"]),
+            directory=directory,
+            name=model["name"],
+            options={**model["options"]},
+            changed={**model.get("changed", {})},
+            dtype=_as_dtype(document["dtype"]),
+            buffer_dtypes={module: _as_dtype(name) for module, name in document.get("buffer_dtypes", {}).items()},
+            metadata=read_metadata(document["inputs"]),
         )
     except ArrnError as error:
         raise ArrnError(f"{directory / CONFIG}: {error}") from error
@@ -262,16 +203,16 @@ def _describe(model: nn.Module, metadata: Metadata) -> dict[str, Any]:
     if not isinstance(metadata, Metadata):
         raise ArrnError(f"the metadata of a network must be an arrn.saving.Metadata, got {metadata!r}")
     metadata.check_classes(classes_of(model))
-    inputs = {field.name: plain_option(getattr(metadata, field.name)) for field in fields(metadata)}
+    inputs = {field.name: plain_option(getattr(metadata, field.name)) for field in dataclasses.fields(metadata)}
     for option, value in (config["options"] | config.get("changed", {})).items():
         _check_writable(f"option {option!r} of model {config['name']!r}", value)
     for name, value in inputs.items():
         _check_writable(f"{name} of the metadata", value)
     # Tensors in the file have dtypes of their own: this is for buffers that are not in it.
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
-    others = {name: _name(own) for name, own in dtypes_of_unsaved_buffers(model).items() if own != dtype}
+    others = {name: _dtype_name(own) for name, own in _dtypes_of_unsaved_buffers(model).items() if own != dtype}
     mixed = {"buffer_dtypes": others} if others else {}
-    return {"model": config, "dtype": _name(dtype), **mixed, "inputs": inputs}
+    return {"model": config, "dtype": _dtype_name(dtype), **mixed, "inputs": inputs}
 
 
 def _check_writable(what: str, value: object) -> None:
@@ -284,7 +225,7 @@ def _check_writable(what: str, value: object) -> None:
         ) from error
 
 
-def _name(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
@@ -293,3 +234,69 @@ def _as_dtype(name: object) -> torch.dtype:
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ArrnError(f"a dtype must be one of torch's for real numbers, such as 'float32', got {name!r}")
     return dtype
+
+
+def _gather_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of `state_dict` as safetensors takes them: on the CPU, contiguous, no two of them in one memory.
+
+    A tensor of two names, of a layer that is used twice, is written twice; both go into the one when it is filled.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    taken: set[int] = set()
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise ArrnError(f"{name} is a {type(value).__name__}: only tensors of a network can be saved")
+        tensor = value.detach().cpu().contiguous()
+        if tensor.untyped_storage().data_ptr() in taken:
+            tensor = tensor.clone()
+        taken.add(tensor.untyped_storage().data_ptr())
+        tensors[_uncompiled(name)] = tensor
+    return tensors
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file.
+
+    Raises:
+        ArrnError: for a file that is missing, truncated or a pickle.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+            raise ArrnError(f"{path} is a pickle, which could run any code; arrn reads safetensors only")
+        # Names are cleaned here too, for files that were written before they were.
+        return {_uncompiled(name): tensor for name, tensor in safetensors.torch.load_file(path).items()}
+    except FileNotFoundError:
+        raise ArrnError(f"{path} is missing") from None
+    except OSError as error:
+        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
+    except safetensors.SafetensorError as error:
+        raise ArrnError(f"{path} is truncated or not a safetensors file: {error}") from None
+
+
+def _dtypes_of_unsaved_buffers(model: nn.Module) -> dict[str, torch.dtype]:
+    """The dtype of each module's buffers that are not in `state_dict`, such as the matrices of `Resampling`."""
+    saved = model.state_dict()
+    dtypes: dict[str, torch.dtype] = {}
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        if name not in saved and buffer.is_floating_point():
+            dtypes.setdefault(_uncompiled(name.rpartition(".")[0]), buffer.dtype)
+    return dtypes
+
+
+def _cast_unsaved_buffers(model: nn.Module, usual: torch.dtype, others: Mapping[str, torch.dtype]) -> None:
+    """Gives the modules of `_dtypes_of_unsaved_buffers` the `usual` dtype, but for `others`, by module."""
+    modules = {_uncompiled(name): module for name, module in model.named_modules(remove_duplicate=False)}
+    for name, present in _dtypes_of_unsaved_buffers(model).items():
+        dtype = others.get(name, usual)
+        if dtype != present:
+            # As `.to` does it, which would also reach the modules below: `Resampling` then casts from float64.
+            modules[name]._apply(
+                lambda tensor, dtype=dtype: tensor.to(dtype) if tensor.is_floating_point() else tensor, recurse=False
+            )
+
+
+def _uncompiled(name: str) -> str:
+    """A tensor's or module's name as if nothing were compiled: that must not decide what a file looks like."""
+    return ".".join(part for part in name.split(".") if part != COMPILED)

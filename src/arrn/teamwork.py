@@ -51,6 +51,15 @@ class Team:
         if self.size > 1:
             dist.barrier(_words())
 
+    @contextmanager
+    def leader_first(self) -> Iterator[None]:
+        """The leader does what is within it first, then all others at once."""
+        if not self.leads:
+            self.wait()
+        yield
+        if self.leads:
+            self.wait()
+
     def most(self, number: int) -> int:
         """The largest of the numbers that the processes call this with."""
         if self.size == 1:

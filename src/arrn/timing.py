@@ -66,10 +66,10 @@ def time_call(
     return Timing(median, lower, upper)
 
 
-def in_turn(call: Callable[[Input], object], inputs: Sequence[Input]) -> Callable[[], object]:
+def rotating(call: Callable[[Input], object], inputs: Sequence[Input]) -> Callable[[], object]:
     """`call` on each of `inputs` in turn, again and again: what stays in a cache is not what is measured.
 
-    >>> following = in_turn(lambda x: x, ["first", "second"])
+    >>> following = rotating(lambda x: x, ["first", "second"])
     >>> following(), following(), following()
     ('first', 'second', 'first')
     """

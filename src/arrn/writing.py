@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,16 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink()
 
 
+@contextlib.contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Around writing a file: makes its folder; what the system refuses is an `ArrnError` that names the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def write_document(path: Path, kind: str, version: int, content: Mapping[str, Any]) -> None:
     """Writes a document of the format `kind`, whole or not at all."""
     document = {"format": kind, "format_version": version, "arrn_version": __version__, **content}
@@ -75,7 +85,8 @@ def read_document(path: Path, kind: str, version: int) -> dict[str, Any]:
         raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise ArrnError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != kind:
+    # Some formats were once written with a space in the place of the hyphen.
+    if not isinstance(document, dict) or str(document.get("format")).replace(" ", "-") != kind:
         raise ArrnError(f'{path} is not what it should be: it should say "format": "{kind}"')
     found = document.get("format_version")
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:

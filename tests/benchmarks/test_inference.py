@@ -6,10 +6,18 @@ from torch import nn
 
 import arrn
 from arrn.benchmarks.depthwise import depthwise_shapes
-from arrn.benchmarks.efficiency import efficiency_panels
-from arrn.benchmarks.inference import Case, ReadyCore, arrn_cores, baseline_core, plain_cores
-from arrn.benchmarks.measurement import Measurement, over_all, replayed
-from arrn.benchmarks.ways import INFERENCE_WAYS, build_baseline, fold_baseline
+from arrn.benchmarks.figure import efficiency_panels
+from arrn.benchmarks.inference import (
+    Case,
+    ReadyCore,
+    arrn_cores,
+    baseline_cores,
+    build_baseline,
+    fold_baseline,
+    plain_cores,
+)
+from arrn.benchmarks.measurement import Measurement
+from arrn.benchmarks.ways import INFERENCE_WAYS, over_all, replayed
 from arrn.models import DESIGNS
 from arrn.testing import awaken_norms
 from arrn.timing import Timing
@@ -46,12 +54,32 @@ def test_a_baseline_is_folded_and_computes_the_same() -> None:
     pytest.importorskip("torchvision")
     model = build_baseline("resnet18_small_stem", (8, 8), num_classes=3, in_channels=3)
     awaken_norms(model, torch.randn(8, 3, 8, 8))
-    core = baseline_core("resnet18_small_stem", model, (8, 5))
+    (core,) = baseline_cores("resnet18_small_stem", model, (8, 5))
     assert core.folded
     assert not any(isinstance(layer, nn.BatchNorm2d) for layer in core.network.modules())
     x = torch.randn(2, 3, 5, 5)
     with torch.no_grad():
         assert relative_error(core.fused(Case((5, 5)))(x), model(x)) < 1e-4
+
+
+def test_a_switchable_network_is_folded_for_each_of_its_sizes_and_computes_the_same() -> None:
+    pytest.importorskip("torchvision")
+    model = arrn.create_model("resnet18_switchable", sizes=(8, 4), num_classes=3).train()
+    with torch.no_grad():
+        for size in (8, 4):
+            model(torch.randn(16, 3, size, size))  # each size has statistics of its own
+    cores = baseline_cores("resnet18_switchable", model.eval(), (8, 6, 4, 3))
+    assert [(core.grid, [case.grid for case in core.cases]) for core in cores] == [
+        ((8, 8), [(8, 8), (6, 6)]),
+        ((4, 4), [(4, 4), (3, 3)]),
+    ]
+    for core in cores:
+        assert core.folded
+        assert not any(isinstance(layer, nn.BatchNorm2d) for layer in core.network.modules())
+        for case in core.cases:
+            x = torch.randn(2, 3, *case.grid)
+            with torch.no_grad():
+                assert relative_error(core.fused(case)(x), model(x)) < 1e-4
 
 
 class Branching(nn.Module):

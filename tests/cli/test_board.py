@@ -5,16 +5,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from arrn.cli import board as boards
-from arrn.cli.board import board, progress_table
+from arrn.cli import progress as boards
+from arrn.cli.progress import board, progress_table
 from arrn.experiments.jobs import Job
-from arrn.experiments.supervising import Progress
+from arrn.experiments.supervising import JobProgress
 from arrn.runs import RunSettings
 
 
-def progress(name: str, state: str, epoch: int = 0, accuracy: float | None = None) -> Progress:
+def progress(name: str, state: str, epoch: int = 0, accuracy: float | None = None) -> JobProgress:
     job = Job(name, RunSettings("sample"), Path("out"), Path("results"))
-    return Progress(job, state, epoch, accuracy, None if accuracy is None else 75.0)
+    return JobProgress(job, state, epoch, accuracy, None if accuracy is None else 75.0)
 
 
 def console(terminal: bool) -> tuple[Console, io.StringIO]:
@@ -57,7 +57,7 @@ def test_elsewhere_there_is_a_line_for_each_change_and_now_and_then_one_more() -
     with board(place) as tell:
         tell([progress("a", "training"), progress("b", "waiting")])
         tell([progress("a", "training", 1, 0.1), progress("b", "waiting")])  # too soon for another line
-        assert isinstance(tell, boards._Lines)
+        assert isinstance(tell, boards._BoardLines)
         tell.told["a-seed0"] = ("training", 1, -1e9)
         tell([progress("a", "training", 2, 0.2), progress("b", "waiting")])
         tell([progress("a", "failed", 2, 0.2), progress("b", "training")])

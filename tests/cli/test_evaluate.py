@@ -65,10 +65,10 @@ def test_another_data_set_does_not_overwrite_what_was_found_before(arrn_command:
 def test_what_cannot_be_written_is_told_before_the_work(
     arrn_command: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(*_: object) -> None:
+    def work(*_: object, **__: object) -> None:
         raise AssertionError("it was begun")
 
-    monkeypatch.setattr("arrn.experiments.judge", work)
+    monkeypatch.setattr("arrn.runs.evaluate_run", work)
     (tmp_path / "file").write_text("")
     for option, target in (("--json", tmp_path / "file" / "e.json"), ("--plot", tmp_path / "file" / "e.png")):
         refused = arrn_command("evaluate", finished, option, target, "--device", "cpu", code=2)

@@ -42,4 +42,4 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('no typer', name='typer')")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     failed = program("models", code=2, PYTHONPATH=paths)
-    assert failed.stderr == "arrn: the command line needs typer: pip install 'arrn[train]'\n"
+    assert failed.stderr == "arrn: the command line needs typer: pip install '.[train]' in a clone of the repository\n"

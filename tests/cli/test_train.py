@@ -64,7 +64,7 @@ def test_each_data_set_has_its_usual_model_and_recipe(
     arrn_command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset: str, model: str, policy: str
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("arrn.experiments.run_training", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr("arrn.runs.run_training", lambda *arguments: asked.append(arguments))
     monkeypatch.chdir(tmp_path)
     arrn_command("train", dataset, "--seed", "2")
     settings, folder = asked[0][:2]
@@ -85,7 +85,7 @@ def test_a_folder_named_by_a_relative_path_is_found_again_from_elsewhere(
     arrn_command("evaluate", out, "--resolutions", "8", "--device", "cpu")
     assert "is finished" in arrn_command("train", tmp_path / "pictures", "--out", out, "--resume").out
     monkeypatch.chdir(tmp_path / "pictures")
-    monkeypatch.setattr("arrn.experiments.run_training", lambda settings, folder, *rest: print(folder))  # noqa: T201
+    monkeypatch.setattr("arrn.runs.run_training", lambda settings, folder, *rest: print(folder))  # noqa: T201
     assert arrn_command("train", ".").out.startswith("runs/pictures-arrn_small-seed0\n")
 
 
@@ -272,7 +272,8 @@ def test_tensorboard_is_asked_for_before_anything_is_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # as if it were not installed
     failed = arrn_command("train", easy, *QUICK, "--tensorboard", "--out", tmp_path / "run", code=2)
-    assert failed.err == "arrn: --tensorboard needs tensorboard: pip install 'arrn[tensorboard]'\n"
+    advice = "pip install '.[tensorboard]' in a clone of the repository"
+    assert failed.err == f"arrn: --tensorboard needs tensorboard: {advice}\n"
     assert not (tmp_path / "run").exists()
 
 

@@ -25,7 +25,7 @@ from arrn.data import (
     measure_statistics,
     open_batches,
 )
-from arrn.models.entry import entry_grid
+from arrn.nn.network import entry_grid
 from arrn.signal import kernel
 from pictures import write_folder
 
@@ -56,7 +56,7 @@ def assert_same(one: list[tuple[torch.Tensor, torch.Tensor]], other: list[tuple[
 
 
 def test_each_batch_is_of_one_grid_and_every_sample_has_its_label(examined: Examined) -> None:
-    batches = open_batches(examined, placement_of(examined), 2, CPU, stream=False)
+    batches = open_batches(examined, placement_of(examined), batch_size=2, device=CPU, stream=False)
     assert batches.grids == ((8, 8), (4, 4))
     assert batches.counts == (5, 4)
     source, placement = examined.source, placement_of(examined)
@@ -83,7 +83,7 @@ def test_memory_and_disk_give_the_same_batches_in_the_same_order(examined: Exami
 
 
 def test_an_epoch_goes_on_from_any_of_its_batches(examined: Examined) -> None:
-    batches = open_batches(examined, placement_of(examined), 2, CPU, seed=1, stream=False)
+    batches = open_batches(examined, placement_of(examined), batch_size=2, device=CPU, seed=1, stream=False)
     whole = contents(batches, 4)
     for start in range(len(batches) + 1):
         assert_same(contents(batches, 4, start), whole[start:])
@@ -199,13 +199,13 @@ def test_what_does_not_fit_in_memory_streams(examined: Examined, monkeypatch: py
     for free, fits in ((need / 0.4 + 1, True), (need / 0.4 - 1, False)):
         monkeypatch.setattr("arrn.data.placement._free_memory", lambda device, free=free: free)
         assert fits_in_memory(examined, placement, CPU) == fits
-        with open_batches(examined, placement, 2, CPU, workers=0) as batches:
+        with open_batches(examined, placement, batch_size=2, device=CPU, workers=0) as batches:
             assert isinstance(batches, MemoryBatches if fits else StreamedBatches)
 
 
 def test_statistics_are_those_of_all_pixels(examined: Examined) -> None:
     placement = placement_of(examined)
-    batches = open_batches(examined, placement, 2, CPU, stream=False)
+    batches = open_batches(examined, placement, batch_size=2, device=CPU, stream=False)
     placed = [placement.read(examined.source, n).flatten(1) for n in range(len(examined.source))]
     pixels = torch.cat(placed, dim=1).double() / 255
     mean, std = measure_statistics(batches)

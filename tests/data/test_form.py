@@ -45,7 +45,7 @@ def test_batches_and_statistics_are_those_of_the_samples(tmp_path: Path, kind: s
     examined = examine(open_dataset(str(root)).train)
     source, scale = examined.source, 32768 if kind == "sound" else 255
     placement = Placement.unchanged(examined.sizes)
-    with open_batches(examined, placement, 5, CPU, stream=stream, workers=0) as batches:
+    with open_batches(examined, placement, batch_size=5, device=CPU, stream=stream, workers=0) as batches:
         read = torch.cat([batch.images for batch in batches.in_order()])
         mean, std = measure_statistics(batches)
     assert torch.equal(read, torch.stack([source.read(index) for index in range(len(source))]))

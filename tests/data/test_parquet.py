@@ -209,7 +209,7 @@ def test_a_pickle_holds_no_images(tmp_path: Path) -> None:
 def test_no_more_is_kept_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ParquetFiles([write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, row_group_size=2)], "train")
     limit = 2 * len(IMAGES[0]) + 2 * len(IMAGES[2]) + 400
-    monkeypatch.setattr(parquet_module, "CACHE_BYTES", limit)
+    monkeypatch.setattr(parquet_module, "_CACHE_BYTES", limit)
     for index in (0, 7, 3, 1, 5, 6, 2, 4):
         assert torch.equal(source.read(index), torch.from_numpy(PIXELS[index]).permute(2, 0, 1))
         assert len(source._cache) == 1 or sum(kept.nbytes for kept in source._cache.values()) <= limit

@@ -12,7 +12,7 @@ from PIL import Image
 
 import arrn
 from arrn.data import BadSample, ImageFolder, Placement
-from arrn.models.entry import entry_grid
+from arrn.nn.network import entry_grid
 from arrn.signal import kernel, resample
 from pictures import picture, write_folder
 

@@ -1,4 +1,4 @@
-"""The accuracy loop against the most straightforward one, for every kind of network."""
+"""The accuracy loop against the most straightforward one, and how lower resolutions are made."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,12 +6,16 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms.v2 import functional as tv
 
 import arrn
 from arrn.data import Bucket, MemoryBatches, Normalisation
-from arrn.evaluation import Answers, Setting, evaluate, lower, settings_for
+from arrn.errors import ArrnError
+from arrn.evaluation import RESAMPLERS, Answers, Setting, check_resampler, evaluate, lower, settings_for
 from arrn.nn import ARRN
-from arrn.signal import resample
+from arrn.signal import KaiserSinc, resample
+from arrn.signal.kernels import kernel_options
 from arrn.testing import awaken_norms
 
 SIZES = [(8, 8), (11, 7), (4, 4), (16, 16), (3, 3), (20, 6)]
@@ -177,3 +181,49 @@ def test_balanced_accuracy_is_the_mean_over_the_classes_there_are() -> None:
     assert answers.accuracy == pytest.approx(5 / 6)
     assert answers.balanced_accuracy == pytest.approx((1.0 + 0.5) / 2)
     assert answers_of([2, 2], [1, 0]).balanced_accuracy == 0.0
+
+
+IMAGES = torch.randn(2, 3, 12, 18, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["perfect", "fair", "poor"])
+def test_kernels_lower_by_name_and_by_their_options(name: str) -> None:
+    assert torch.equal(lower(IMAGES, (5, 7), name), resample(IMAGES, (5, 7), name))
+    custom = KaiserSinc(3, 5.0)
+    assert torch.equal(lower(IMAGES, (5, 7), kernel_options(custom)), resample(IMAGES, (5, 7), custom))
+
+
+def test_the_default_resampler_is_the_perfect_kernel() -> None:
+    assert torch.equal(lower(IMAGES, (5, 7)), resample(IMAGES, (5, 7), "perfect"))
+
+
+def test_bicubic_is_torchvisions_with_antialiasing() -> None:
+    reference = tv.resize(IMAGES, [5, 7], InterpolationMode.BICUBIC, antialias=True)
+    torch.testing.assert_close(lower(IMAGES, (5, 7), "bicubic"), reference)
+
+
+def test_area_is_the_mean_of_what_a_cell_covers() -> None:
+    by_hand = IMAGES.unfold(2, 3, 3).unfold(3, 2, 2).mean(dim=(-1, -2))
+    torch.testing.assert_close(lower(IMAGES, (4, 9), "area"), by_hand)
+    torch.testing.assert_close(lower(torch.arange(6.0).view(1, 1, 6), (3,), "area"), torch.tensor([[[0.5, 2.5, 4.5]]]))
+
+
+@pytest.mark.parametrize("name", RESAMPLERS)
+def test_the_same_size_is_left_as_it_is(name: str) -> None:
+    assert lower(IMAGES, (12, 18), name) is IMAGES
+
+
+@pytest.mark.parametrize("name", RESAMPLERS)
+def test_constants_stay_constant(name: str) -> None:
+    torch.testing.assert_close(lower(torch.full((1, 1, 10, 9), 3.0), (4, 6), name), torch.full((1, 1, 4, 6), 3.0))
+
+
+def test_wrong_resamplers_are_refused() -> None:
+    with pytest.raises(ArrnError, match="unknown resampler 'nearest'"):
+        lower(IMAGES, (5, 7), "nearest")
+    with pytest.raises(ArrnError, match="unknown resampler 'nearest'"):
+        lower(IMAGES, (12, 18), "nearest")  # also where nothing is lowered
+    with pytest.raises(ArrnError, match="a kernel's options need its name"):
+        check_resampler({"sigma": 1.0}, 2)
+    with pytest.raises(ArrnError, match="bicubic resampler is for images, got 1 axes of space; use 'area'"):
+        lower(torch.zeros(1, 1, 8), (4,), "bicubic")

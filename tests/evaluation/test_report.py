@@ -1,10 +1,13 @@
-"""The report: the format that others read, and what it says about agreement."""
+"""The report: the format that others read, what it says about agreement, and its intervals against scipy's."""
 
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 import arrn
 from arrn.data import Bucket, MemoryBatches, Normalisation
@@ -31,7 +34,7 @@ def report_on(kind: str, kernel: str = "perfect", **options: object) -> Report:
     bucket = Bucket(torch.randint(0, 256, (40, 3, 8, 8), dtype=torch.uint8), torch.arange(40) % 5)
     normalisation = Normalisation((0.5,) * 3, (0.29,) * 3)
     answers = evaluate(model, MemoryBatches([bucket], 16, 0), settings_for(model, [8, 6, 4]), normalisation)
-    return make_report(kind, "noise", "test", answers, "perfect")
+    return make_report(answers, model=kind, dataset="noise", split="test", resampler="perfect")
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +99,24 @@ def test_a_file_that_cannot_be_written_is_an_error_in_words(adaptive: Report, tm
     (tmp_path / "file").write_text("")
     with pytest.raises(ArrnError, match="cannot write"):
         write_report(adaptive, tmp_path / "file" / "evaluation.json")
+
+
+counts = st.integers(1, 20_000).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total)))
+
+
+@given(counts)
+def test_the_interval_is_scipys(count: tuple[int, int]) -> None:
+    reference = binomtest(*count).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(*count) == pytest.approx((reference.low, reference.high), abs=1e-12)
+
+
+@given(counts)
+def test_the_interval_lies_in_0_to_1_around_the_share(count: tuple[int, int]) -> None:
+    low, high = wilson_interval(*count)
+    assert 0 <= low <= count[0] / count[1] <= high <= 1
+
+
+@pytest.mark.parametrize("count", [(0, 0), (3, 2), (-1, 5)])
+def test_impossible_counts_are_refused(count: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="0 <= correct <= total"):
+        wilson_interval(*count)

@@ -13,7 +13,7 @@ from arrn.experiments.jobs import Job, carry_out, measure_times, read_job, write
 from arrn.models import DESIGNS, registry
 from arrn.models.designs import design_builder
 from arrn.runs import Machine, RunSettings
-from arrn.runs.folder import locked
+from arrn.runs.run_folder import locked
 from arrn.training import Recipe
 from small_runs import tiny_settings
 
@@ -109,6 +109,6 @@ def test_times_are_added_to_the_result_without_the_weights(done: Job, tmp_path: 
 
 def test_two_processes_do_not_work_on_one_run(easy: Path, tmp_path: Path) -> None:
     job = tiny_job(easy, tmp_path)
-    with locked(job.output), pytest.raises(RunError, match="another process is at work on this run"):
+    with locked(job.lock), pytest.raises(RunError, match="another process is at work on this run"):
         carry_out(job)
     assert not job.folder.exists()

@@ -2,20 +2,21 @@
 
 import pytest
 
+from arrn.datasets import DATASETS, REPRODUCED
 from arrn.errors import ArrnError
-from arrn.experiments.plan import choose, plan
-from arrn.experiments.sets import SETS, experiment_set, resolutions_for
+from arrn.experiments.plan import choose, plan, resolutions_for
 from arrn.models import DESIGNS, model_options
+from arrn.training import recipe_for
 
 
-@pytest.mark.parametrize("dataset", SETS)
+@pytest.mark.parametrize("dataset", REPRODUCED)
 def test_names_are_unique_and_options_are_those_of_the_model_and_the_recipe(dataset: str) -> None:
     runs = plan(dataset)
     assert len({run.name for run in runs}) == len(runs)
     for run in runs:
         assert set(run.options) <= set(model_options(run.model)), run.name
-        experiment_set(dataset).recipe.with_options(run.recipe)
-    assert SETS[dataset].size == DESIGNS[SETS[dataset].design].sizes[0]
+        recipe_for(dataset).with_options(run.recipe)
+    assert DATASETS[dataset].size == DESIGNS[DATASETS[dataset].design].sizes[0]
 
 
 def test_each_experiment_has_the_papers_networks() -> None:
@@ -52,7 +53,7 @@ def test_the_rivals_learn_at_lower_resolutions() -> None:
 @pytest.mark.parametrize(("dataset", "design"), [("fsdd", "arrn_audio_small"), ("adrenalmnist3d", "arrn_volume_small")])
 def test_sound_and_volumes_have_the_arrn_with_and_without_dropout(dataset: str, design: str) -> None:
     assert [run.name for run in plan(dataset)] == [design, f"{design}-no-dropout"]
-    assert set(resolutions_for(SETS[dataset].size, dataset)) <= set(DESIGNS[design].sizes)
+    assert set(resolutions_for(DATASETS[dataset].size, dataset)) <= set(DESIGNS[design].sizes)
 
 
 def test_transplants_are_trained_with_the_dropout_of_the_data_sets_design() -> None:

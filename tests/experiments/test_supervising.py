@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arrn.experiments.jobs import Job
-from arrn.experiments.supervising import Progress, supervise
+from arrn.experiments.supervising import JobProgress, supervise
 from arrn.runs import RunSettings
 from arrn.training import Recipe
 
@@ -62,7 +62,7 @@ def test_several_run_at_once(tmp_path: Path) -> None:
 
 def test_progress_comes_from_the_log(tmp_path: Path) -> None:
     (job,) = jobs(tmp_path, "x", epochs=10)
-    progress = Progress(job, "training")
+    progress = JobProgress(job, "training")
     progress.look()
     assert (progress.epoch, progress.accuracy, progress.seconds_left) == (0, None, None)
     job.folder.mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_progress_comes_from_the_log(tmp_path: Path) -> None:
 def test_an_interruption_stops_every_process_and_waits_for_its_checkpoint(tmp_path: Path) -> None:
     begun = time.monotonic()
 
-    def interrupt(progress: Sequence[Progress]) -> None:
+    def interrupt(progress: Sequence[JobProgress]) -> None:
         assert time.monotonic() - begun < 30
         if all(each.epoch == 2 for each in progress) and progress[0].state != "stopped":
             raise KeyboardInterrupt

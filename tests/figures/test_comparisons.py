@@ -7,10 +7,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from arrn.errors import ArrnError
-from arrn.figures.curves import Curve, Point
+from arrn.figures.curves import FAMILIES, Curve, Point, look_of
 from arrn.figures.efficiency import Saving, draw_efficiency
 from arrn.figures.robustness import draw_generalization, draw_robustness
-from arrn.figures.style import FAMILIES, look_of
 from artists import check_legends, labels, legends
 
 SIZES = (4, 8, 16, 28, 32)

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from arrn.figures.curves import accuracy_lines, plot_accuracy
+from arrn.figures.accuracy import accuracy_lines, plot_accuracy
 from arrn.figures.kernels import plot_kernel_quality
 from arrn.figures.pareto import ParetoPoint, plot_pareto
 

@@ -67,7 +67,7 @@ def test_the_exact_law_in_both_precisions(name: str) -> None:
     awaken_norms(model, full)
     for residual in model.levels:
         check_zero_constant(residual.block, residual.in_features, residual.size)
-    r = model._enter(full, 0)
+    r = model.stem(full)
     for residual in model.levels:  # what every block is worth to a detailed input
         assert relative_error(residual.skip(r), residual(r)) > 1e-2
         r = residual.skip(r)

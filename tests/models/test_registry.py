@@ -44,3 +44,19 @@ def test_an_option_that_a_builder_does_not_take_is_refused(monkeypatch: pytest.M
     for option in ("widht", "rest"):
         with pytest.raises(arrn.ArrnError, match=rf"unknown option of model 'mine': '{option}'.*\(known: 'width'\)"):
             arrn.create_model("mine", **{option: 4})
+
+
+def test_an_option_that_is_gone_is_read_with_the_value_that_stayed() -> None:
+    model = arrn.create_model("arrn_small", rejection="mean")
+    assert model.config["options"] == model_options("arrn_small") | {"blockless": []}
+    with pytest.raises(arrn.ArrnError, match="rejection='response' is no longer an option of model 'arrn_small'"):
+        arrn.create_model("arrn_small", rejection="response")
+
+
+def test_options_are_shared_and_defaults_are_the_builders_own() -> None:
+    shared = {"num_classes", "in_channels", "kernel"}
+    assert set(model_options("resnet18")) == shared | {"size"}
+    assert set(model_options("arrn_resnet18")) == shared | {"size", "skip_first", "dropout", "draw", "policy"}
+    assert set(model_options("arrn_small")) < set(model_options("arrn"))
+    assert model_options("arrn_mobilenet_v3_small")["skip_first"] == 2
+    assert model_options("arrn_volume_small")["in_channels"] == 1

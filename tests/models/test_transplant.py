@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import arrn
-from arrn.models.transplanting.surgery import ChannelDropout
+from arrn.models.transplanting.layers import ChannelDropout
 from arrn.nn import ReplicateConv2d, check_zero_constant
 from arrn.testing import adaptation_discrepancy, awaken_norms
 from sources import Skipping, layer, plain
@@ -26,7 +26,7 @@ def awake(model: arrn.nn.ARRN) -> arrn.nn.ARRN:
 def effect_of_blocks(model: arrn.nn.ARRN, level: int) -> float:
     """How much the blocks above `level` matter to an input of full resolution."""
     x = torch.randn(4, model.in_channels, *model.grids[0], dtype=torch.float64)
-    r = model._enter(x, 0)
+    r = model.stem(x)
     for n, residual in enumerate(model.levels):
         r = residual.skip(r) if n < level else residual(r)
     return relative_error(model.head(model.base(r)), model(x))

@@ -17,9 +17,7 @@ from arrn.nn import (
     Projection,
     ResidualBase,
     count_parameters,
-    multiply_adds,
 )
-from arrn.nn.residual import Rejection
 from arrn.signal import resample
 from arrn.testing import adaptation_discrepancy, awaken_norms
 from strategies import APPROXIMATE, Case, cases, relative_error
@@ -137,11 +135,8 @@ class Strided(nn.Sequential):
     ],
     ids=["plain", "widening", "strided", "strided, channels kept"],
 )
-@pytest.mark.parametrize("rejection", ["mean", "response"])
-def test_every_form_of_the_residual_skips_exactly(
-    block: nn.Module, strided: bool, widening: bool, rejection: Rejection
-) -> None:
-    residual = LaplacianResidual(copy.deepcopy(block), 4, 6, size=21, next_size=11, rejection=rejection).double()
+def test_every_form_of_the_residual_skips_exactly(block: nn.Module, strided: bool, widening: bool) -> None:
+    residual = LaplacianResidual(copy.deepcopy(block), 4, 6, size=21, next_size=11).double()
     assert (residual.strided, residual.widening) == (strided, widening)
     awaken_norms(residual, torch.randn(4, 4, 21, 21, dtype=torch.float64))
     smooth = resample(torch.randn(2, 4, 9, 11, dtype=torch.float64), 21)
@@ -153,37 +148,6 @@ def test_every_form_of_the_residual_skips_exactly(
         assert relative_error(residual.skip(detailed), residual(detailed)) > 1e-2
         both = residual.train()(torch.cat([smooth, detailed]))
         assert relative_error(both[:2], residual.skip(smooth)) < 1e-12
-
-
-@pytest.mark.parametrize(("rejection", "kept"), [("mean", False), ("response", True)])
-@torch.no_grad()
-def test_rejecting_the_response_to_zero_leaves_the_mean_of_all_else(rejection: Rejection, kept: bool) -> None:
-    torch.manual_seed(0)
-    residual = LaplacianResidual(InvertedBlock(4, 2, 2), 4, 4, 16, 8, rejection=rejection).double()
-    x = torch.randn(8, 4, 16, 16, dtype=torch.float64)
-    awaken_norms(residual, x)
-    for training in (True, False):
-        residual.train(training)
-        mean = (residual(x) - residual.skip(x)).mean(dim=(2, 3))
-        assert (mean.abs().max() > 1e-2) == kept
-
-
-@pytest.mark.parametrize("kernel", ["perfect", "fair"])
-@torch.no_grad()
-def test_a_network_that_rejects_responses_adapts_exactly(kernel: str) -> None:
-    torch.manual_seed(0)
-    options = {"sizes": (16, 8, 5), "features": (4, 6, 8), "kernel": kernel, "rejection": "response"}
-    model = arrn.create_model("arrn", **options).double()
-    awaken_norms(model, torch.randn(8, 3, 16, 16, dtype=torch.float64))
-    for size in (16, 8, 5):
-        x = torch.randn(3, 3, size, size, dtype=torch.float64)
-        full = model(x, adapt=False)
-        exact = kernel == "perfect"
-        assert (relative_error(model(x), full) < 1e-10) == (exact or size == 16)
-        assert relative_error(model.at_resolution(size).fuse()(x), model(x)) < 1e-10
-    # A single sample of space tells the response: it costs next to nothing.
-    plain = arrn.create_model("arrn", **options | {"rejection": "mean"})
-    assert multiply_adds(model.float(), (1, 3, 16, 16)) < 1.02 * multiply_adds(plain, (1, 3, 16, 16))
 
 
 @torch.no_grad()
@@ -259,29 +223,3 @@ def test_adaptation_on_the_device(device: torch.device) -> None:
         x = torch.randn(2, 3, size, size, dtype=torch.float64, device=device)
         assert adaptation_discrepancy(model, x) < 1e-10
         assert relative_error(model.at_resolution(size)(x), model(x)) < 1e-12
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), nn.Sequential(nn.Conv2d(4, 4, 1), nn.InstanceNorm2d(4))],
-    ids=["reflected", "instance norm"],
-)
-@torch.no_grad()
-def test_the_response_is_found_where_the_block_can_run(layer: nn.Module) -> None:
-    torch.manual_seed(0)
-    residual = LaplacianResidual(layer, 4, 4, 8, 4, rejection="response").double().eval()
-    smooth = resample(torch.randn(2, 4, 4, 4, dtype=torch.float64), 8)
-    assert relative_error(residual(smooth), residual.skip(smooth)) < 1e-6
-
-
-def test_a_response_that_depends_on_context_cannot_be_rejected() -> None:
-    class Listening(nn.Conv2d):
-        takes_context = True
-
-        def forward(self, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-            return super().forward(x)
-
-    with pytest.raises(arrn.ArrnError, match="takes context"):
-        LaplacianResidual(Listening(4, 4, 1), 4, 4, 8, 4, rejection="response")
-    with pytest.raises(arrn.ArrnError, match="has nothing to reject"):
-        arrn.create_model("arrn", block="zero_preserving", rejection="response")

@@ -308,18 +308,44 @@ def test_parts_that_are_no_levels_are_refused() -> None:
         ARRN(stem=Projection(3, 4), residuals=[block], **parts)
 
 
-def test_the_dropout_that_is_given_is_the_one_that_is_used() -> None:
-    dropout = LaplacianDropout(0.5)
-    model = ARRN(
+def with_dropout(dropout: LaplacianDropout, **options: object) -> ARRN:
+    return ARRN(
         stem=Projection(3, 4),
         residuals=[LaplacianResidual(InvertedBlock(4, 2, 1), 4, 4, 8, 4)],
         base=ResidualBase(InvertedBlock(4, 2, 1)),
         head=Head(4, 3),
         dropout=dropout,
-        blockless=(6,),
+        **options,
     )
-    assert model.dropout is dropout
+
+
+def test_the_dropout_that_is_given_is_the_one_that_is_used() -> None:
+    dropout = LaplacianDropout(0.5)
+    assert with_dropout(dropout).dropout is dropout
+    of_each_level = LaplacianDropout((0.5, 0.2))
+    assert with_dropout(of_each_level, blockless=(6,)).dropout is of_each_level
     assert len(dropout.rates(2)) == 2
+
+
+def test_one_dropout_serves_networks_with_other_levels() -> None:
+    dropout = LaplacianDropout(0.5, draw="sample", unbiased=True)
+    models = [with_dropout(dropout, blockless=sizes) for sizes in ((6,), (7, 6, 3), ())]
+    assert dropout.p == 0.5
+    assert [len(model.dropout.rates(len(model.droppable()))) for model in models] == [2, 4, 1]
+    assert {(model.dropout.draw, model.dropout.unbiased) for model in models} == {("sample", True)}
+    for model in models:
+        model.train()(torch.rand(4, 3, 8, 8))
+
+
+def test_a_residual_may_be_replaced_after_building() -> None:
+    model = small().eval()
+    x = torch.rand(2, 3, 12, 12)
+    before = model(x)
+    model.residuals[0] = copy.deepcopy(model.residuals[0])
+    assert torch.equal(model(x), before)
+    with torch.no_grad():
+        model.levels[0].projection.weight.zero_()
+    assert not torch.equal(model(x), before)
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -80,7 +80,7 @@ def test_operators_of_its_own_are_traced_with_the_rest(
     precision: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a GPU; elsewhere the operator computes with PyTorch's own.
-    monkeypatch.setattr("arrn.nn.convolution.kernels_serve", lambda x: x.dtype != torch.float64)
+    monkeypatch.setattr("arrn.nn.layers.kernels_serve", lambda x: x.dtype != torch.float64)
     model = small(dropout=0.5, draw="stratified").to(device).train()
     seen: list[str] = []
     compiled = torch.compile(model, fullgraph=True, backend=watching(seen))

@@ -13,8 +13,7 @@ import arrn
 from arrn.gpu import fast_path, reference_path
 from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, check_zero_constant
 from arrn.nn.fast import can_fuse, can_fuse_level, drawn_mask
-from arrn.nn.resampling import Resampling
-from arrn.nn.residual import Rejection
+from arrn.nn.layers import Resampling
 from arrn.signal.operators import (
     FEW_CHANNELS,
     apply_axes,
@@ -57,19 +56,19 @@ def test_a_cpu_holds_no_composed_matrix() -> None:
 @pytest.fixture
 def composed_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a GPU does with matrices, on a CPU."""
-    monkeypatch.setattr("arrn.nn.resampling.COMPOSED_ON", {"cpu", "cuda"})
+    monkeypatch.setattr("arrn.nn.layers.COMPOSED_ON", {"cpu", "cuda"})
 
 
 @pytest.mark.usefixtures("composed_here")
 @pytest.mark.parametrize("kernel", ["perfect", "fair", "poor"])
 @pytest.mark.parametrize(("out_features", "block_features"), [(4, 4), (5, 4), (5, 5)])
-@pytest.mark.parametrize(("survivors", "rejection"), [(None, "mean"), (3, "mean"), (1, "mean"), (2, "response")])
+@pytest.mark.parametrize("survivors", [None, 3, 1])
 def test_a_level_in_few_products_is_the_level(
-    kernel: str, out_features: int, block_features: int, survivors: int | None, rejection: Rejection
+    kernel: str, out_features: int, block_features: int, survivors: int | None
 ) -> None:
     torch.manual_seed(0)
     block = nn.Conv2d(4, block_features, 3, padding=1, padding_mode="replicate")
-    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel, rejection=rejection)
+    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel)
     _assert_both_paths_agree(residual, survivors)
 
 

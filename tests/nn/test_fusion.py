@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from arrn.nn import BatchRMSNorm, InvertedBlock, ReplicateConv2d, ResidualStack
-from arrn.nn.fusion import fold_batch_norms
+from arrn.nn.inference import fold_batch_norms
 from arrn.testing import awaken_norms
 from strategies import relative_error
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import arrn
 from arrn.errors import ArrnError
 from arrn.metadata import Metadata
-from arrn.runs import Machine, judge, load_network, run_training
+from arrn.runs import Machine, evaluate_run, load_network, run_training
 from pictures import encoded, picture, write_parquet
 from small_runs import COLOURS, tiny_settings, train_tiny, write_easy_set, write_mixed_folder
 
@@ -32,29 +32,31 @@ def run(easy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("split", "total"), [("test", 9), ("validation", 6), ("train", 12)])
 def test_it_judges_by_any_split_of_the_run(run: Path, split: str, total: int) -> None:
-    report = judge(run, [8], split=split, device="cpu")
+    report = evaluate_run(run, [8], split=split, device="cpu")
     assert {result["total"] for result in report.results} == {total}
     assert (report.model, report.facts["split"], report.facts["skipped"]) == ("arrn", split, 0)
 
 
 def test_streaming_and_any_batch_size_give_the_same_report(run: Path) -> None:
     reports = [
-        judge(run, device="cpu", batch_size=256).results,
-        judge(run, device="cpu", batch_size=2).results,
-        judge(run, device="cpu", batch_size=4, stream=True, workers=0).results,
+        evaluate_run(run, device="cpu", batch_size=256).results,
+        evaluate_run(run, device="cpu", batch_size=2).results,
+        evaluate_run(run, device="cpu", batch_size=4, stream=True, workers=0).results,
     ]
     assert reports[0] == reports[1] == reports[2]
 
 
 def test_by_default_resolutions_go_down_from_the_images_own(run: Path) -> None:
-    found = [result["resolution"] for result in judge(run, policies=["exact"], adapt=[True], device="cpu").results]
+    found = [
+        result["resolution"] for result in evaluate_run(run, policies=["exact"], adapt=[True], device="cpu").results
+    ]
     assert found == [8, 7, 6, 5, 4, 3, 2, 1]
 
 
 def test_another_data_set_with_the_same_classes_can_be_used(run: Path, tmp_path: Path) -> None:
     other = write_easy_set(tmp_path / "other", test=12)
-    assert judge(run, [8], dataset=str(other), device="cpu").results[0]["total"] == 12
-    assert judge(run, [8], data=str(other), device="cpu").results[0]["total"] == 12
+    assert evaluate_run(run, [8], dataset=str(other), device="cpu").results[0]["total"] == 12
+    assert evaluate_run(run, [8], data=str(other), device="cpu").results[0]["total"] == 12
 
 
 def test_other_classes_are_refused(run: Path, tmp_path: Path) -> None:
@@ -62,26 +64,26 @@ def test_other_classes_are_refused(run: Path, tmp_path: Path) -> None:
     for split in ("train", "test"):
         write_parquet(tmp_path / f"{split}-0.parquet", [image] * 3, [0, 1, 2], ("red", "green", "violet"))
     with pytest.raises(ArrnError, match="'blue' against 'violet'"):
-        judge(run, [8], dataset=str(tmp_path), device="cpu")
+        evaluate_run(run, [8], dataset=str(tmp_path), device="cpu")
 
 
 def test_no_split_nothing_held_out_and_no_samples_are_errors_in_words(run: Path, easy: Path, tmp_path: Path) -> None:
     with pytest.raises(ArrnError, match="unknown split 'tests'; did you mean 'test'"):
-        judge(run, [8], split="tests", device="cpu")
+        evaluate_run(run, [8], split="tests", device="cpu")
     with pytest.raises(ArrnError, match="nothing was held out in this run"):
-        judge(train_tiny(easy, tmp_path / "plain", epochs=1), [8], split="validation", device="cpu")
+        evaluate_run(train_tiny(easy, tmp_path / "plain", epochs=1), [8], split="validation", device="cpu")
     image = encoded(picture(8, 8))
     write_parquet(tmp_path / "train-0.parquet", [image] * 3, [0, 1, 2], COLOURS)
     with pytest.raises(ArrnError, match="has no test split; train with --holdout N"):
-        judge(run, [8], dataset=str(tmp_path), device="cpu")
+        evaluate_run(run, [8], dataset=str(tmp_path), device="cpu")
     write_parquet(tmp_path / "test-0.parquet", [], [], COLOURS)
     with pytest.raises(ArrnError, match="holds no rows"):
-        judge(run, [8], dataset=str(tmp_path), device="cpu")
+        evaluate_run(run, [8], dataset=str(tmp_path), device="cpu")
 
 
 def test_a_resolution_above_the_images_leaves_them_and_warns(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        above, own = judge(run, [100, 8], policies=["exact"], adapt=[True], device="cpu").results
+        above, own = evaluate_run(run, [100, 8], policies=["exact"], adapt=[True], device="cpu").results
     assert caplog.messages == ["no image is larger than 8: a resolution of 100 leaves them as they are"]
     assert (above["resolution"], above["correct"]) == (100, own["correct"])
 
@@ -95,8 +97,8 @@ def test_bad_samples_are_named_or_skipped_and_counted(run: Path, tmp_path: Path)
     run_training(tiny_settings(data, epochs=1), out, Machine("cpu"))
     assert arrn.load(out).metadata.class_names == tuple(names)
     with pytest.raises(ArrnError, match=r"red/000\.png: cannot be decoded"):
-        judge(out, [8], device="cpu")
-    report = judge(out, [8], device="cpu", skip_bad=True)
+        evaluate_run(out, [8], device="cpu")
+    report = evaluate_run(out, [8], device="cpu", skip_bad=True)
     assert (report.results[0]["total"], report.facts["skipped"]) == (5, 1)
 
 
@@ -112,11 +114,11 @@ def test_a_saved_network_without_a_run_is_judged_on_a_named_data_set(easy: Path,
     model = arrn.create_model("arrn", sizes=(8, 4), features=(4, 4), num_classes=3)
     arrn.save(model, tmp_path / "bare")
     with pytest.raises(ArrnError, match="does not tell how inputs are normalised"):
-        judge(tmp_path / "bare", [8], dataset=str(easy), device="cpu")
+        evaluate_run(tmp_path / "bare", [8], dataset=str(easy), device="cpu")
     arrn.save(model, tmp_path / "told", Metadata((0.5,) * 3, (0.2,) * 3))
     with pytest.raises(ArrnError, match="name one with --dataset"):
-        judge(tmp_path / "told", [8], device="cpu")
-    assert judge(tmp_path / "told", [8], dataset=str(easy), device="cpu").results[0]["total"] == 9
+        evaluate_run(tmp_path / "told", [8], device="cpu")
+    assert evaluate_run(tmp_path / "told", [8], dataset=str(easy), device="cpu").results[0]["total"] == 9
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_a_network_with_another_kernel_is_judged_with_it(easy: Path, tmp_path: P
     assert model.kernel == arrn.signal.kernel("poor")
     # Lower resolutions are made by what was recorded, which is the perfect kernel: the network's own is another matter.
     assert metadata.resampler == "perfect"
-    assert judge(tmp_path / "run", [6], device="cpu").facts["resampler"] == "perfect"
-    assert judge(tmp_path / "run", [6], resampler="area", device="cpu").facts["resampler"] == "area"
+    assert evaluate_run(tmp_path / "run", [6], device="cpu").facts["resampler"] == "perfect"
+    assert evaluate_run(tmp_path / "run", [6], resampler="area", device="cpu").facts["resampler"] == "area"
     with pytest.raises(ArrnError, match="unknown resampler 'nearest'"):
-        judge(tmp_path / "run", [6], resampler="nearest", device="cpu")
+        evaluate_run(tmp_path / "run", [6], resampler="nearest", device="cpu")

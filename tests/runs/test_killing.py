@@ -16,7 +16,7 @@ KILLS = 10
 # followed by another.
 LAUNCHER = """
 import os, random, signal, sys, time
-import PIL.PngImagePlugin, arrn.cli.app, arrn.cli.progress, arrn.data, arrn.experiments, arrn.provenance
+import PIL.PngImagePlugin, arrn.cli.app, arrn.data, arrn.provenance, arrn.runs
 from arrn.cli import main
 from arrn.models import create_model
 

@@ -1,5 +1,6 @@
 """One process at a time in a run's folder; one that is killed leaves no lock."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,13 +11,13 @@ import pytest
 
 from arrn.errors import RunError
 from arrn.runs import is_finished
-from arrn.runs.folder import LOCK, locked_folder
+from arrn.runs.run_folder import LOCK, locked
 from small_runs import train_tiny
 
 pytest.importorskip("fcntl")
 
-HOLDER = "import sys, time; from pathlib import Path; from arrn.runs.folder import locked_folder\n"
-HOLDER += "with locked_folder(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+HOLDER = "import sys, time; from pathlib import Path; from arrn.runs.run_folder import locked\n"
+HOLDER += "with locked(Path(sys.argv[1]) / '.lock'): print('held', flush=True); time.sleep(600)"
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -24,7 +25,7 @@ def test_a_second_process_is_refused_and_touches_nothing(easy: Path, tmp_path: P
     unfinished = tmp_path / ".x.arrn-unfinished"
     unfinished.write_text("the other one is writing this")
     with (
-        locked_folder(tmp_path),
+        locked(tmp_path / LOCK),
         pytest.raises(RunError, match=r"another process is at work on this run: it holds .*\.lock"),
     ):
         train_tiny(easy, tmp_path, resume=resume)
@@ -34,16 +35,16 @@ def test_a_second_process_is_refused_and_touches_nothing(easy: Path, tmp_path: P
 
 
 def test_it_is_held_for_the_whole_run(easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arrn.experiments import run
+    from arrn.runs import training as run
 
     real, tried = run.train, []
 
-    def train(*arguments: object) -> None:
+    def train(*arguments: object, **named: object) -> None:
         monkeypatch.undo()
         with pytest.raises(RunError, match="another process"):
             train_tiny(easy, tmp_path, resume=True)
         tried.append(True)
-        real(*arguments)  # type: ignore[arg-type]
+        real(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(run, "train", train)
     assert is_finished(train_tiny(easy, tmp_path, epochs=1))
@@ -79,16 +80,18 @@ def test_a_file_that_was_removed_meanwhile_is_not_what_is_locked(
         real(file, operation)
 
     monkeypatch.setattr("fcntl.flock", late)
-    with locked_folder(tmp_path), pytest.raises(RunError, match="another process"), locked_folder(tmp_path):
+    with locked(tmp_path / LOCK), pytest.raises(RunError, match="another process"), locked(tmp_path / LOCK):
         pass
 
 
-def test_a_file_system_without_locks_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import errno
-
+@pytest.mark.parametrize("reason", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
     def refuse(file: int, operation: int) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
+        raise OSError(reason, "no locks here")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with locked_folder(tmp_path):
+    with locked(tmp_path / LOCK):
         assert (tmp_path / LOCK).exists()
+    assert not (tmp_path / LOCK).exists()

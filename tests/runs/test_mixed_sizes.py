@@ -13,9 +13,9 @@ import torch
 
 import arrn
 from arrn.data import Batch
-from arrn.models.entry import entry_grid
 from arrn.nn import ARRN
-from arrn.runs import Machine, RunSettings, judge, load_network, run_training
+from arrn.nn.network import entry_grid
+from arrn.runs import Machine, RunSettings, evaluate_run, load_network, run_training
 from arrn.training import Recipe, TrainingStep
 from small_runs import COLOURS, TINY, coloured, timeless_log, write_mixed_folder
 
@@ -75,7 +75,7 @@ def test_it_learns(trained: Any) -> None:
 
 
 def test_accuracy_is_reported_by_level(trained: Any) -> None:
-    report = judge(trained[0], policies=["exact"], device="cpu")
+    report = evaluate_run(trained[0], policies=["exact"], device="cpu")
     as_they_come = [result for result in report.results if result["resolution"] is None]
     assert [result["adapt"] for result in as_they_come] == [True, False]
     adapted, full = as_they_come
@@ -91,7 +91,7 @@ def test_accuracy_is_reported_by_level(trained: Any) -> None:
 def test_it_answers_each_image_as_if_it_were_alone(trained: Any) -> None:
     """A straightforward loop over the files, one image at a time, gives the same counts."""
     model, _, normalisation = load_network(trained[0], torch.device("cpu"))
-    result = judge(trained[0], policies=["exact"], adapt=[True], device="cpu").results[0]
+    result = evaluate_run(trained[0], policies=["exact"], adapt=[True], device="cpu").results[0]
     correct: Counter[str] = Counter()
     with torch.no_grad():
         for label in range(3):
@@ -106,7 +106,7 @@ def test_it_answers_each_image_as_if_it_were_alone(trained: Any) -> None:
 
 def test_images_above_the_top_grid_are_smoothed_down_to_it(trained: Any, tmp_path: Path) -> None:
     data = write_mixed_folder(tmp_path / "large", [(80, 70), (100, 65)], per_class=2)
-    report = judge(trained[0], dataset=str(data), policies=["exact", "cheap"], device="cpu")
+    report = evaluate_run(trained[0], dataset=str(data), policies=["exact", "cheap"], device="cpu")
     for result in report.results:
         assert [level["grid"] for level in result["levels"]] == ["64"] or result["resolution"] is not None
     assert report.results[0]["total"] == 6
@@ -117,7 +117,7 @@ def test_a_network_for_any_size_trains_on_them_too(tmp_path: Path) -> None:
     options = {"features": 4, "modes": 2, "depth": 1, "size": 8}
     recipe = Recipe(epochs=1, batch_size=4)
     run_training(RunSettings(str(data), "fourier_operator", options, recipe), tmp_path / "run", Machine("cpu"))
-    report = judge(tmp_path / "run", [8, 4], device="cpu")
+    report = evaluate_run(tmp_path / "run", [8, 4], device="cpu")
     assert [(r["resolution"], r["adapt"], r["policy"], r["total"]) for r in report.results] == [
         (8, None, None, 6),
         (4, None, None, 6),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from arrn.runs import evaluating, judge
+from arrn.runs import evaluate_run, evaluating
 from arrn.runs.device import true_float32
 
 
@@ -45,6 +45,6 @@ def test_networks_are_judged_without_tf32(finished: Path, monkeypatch: pytest.Mo
         return evaluate(*arguments)
 
     monkeypatch.setattr(evaluating, "evaluate", watched)
-    judge(finished, [8], device="cpu")
+    evaluate_run(finished, [8], device="cpu")
     assert seen == [(False, "highest")]
     assert switches() == (True, "high")

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from arrn.errors import ArrnError
 from arrn.runs import RunSettings, read_settings
-from arrn.runs.settings import write_settings
+from arrn.runs.settings import write_run_file
 from arrn.training import Recipe
 
 GOOD = RunSettings("sample", "arrn", {"sizes": [8, 4]}, Recipe(epochs=2, resolutions=(8, 4)), 3, 10, True, "/data")
 
 
 def document(folder: Path) -> dict[str, Any]:
-    write_settings(GOOD, folder, {"device": "cpu"})
+    write_run_file(GOOD, folder, {"device": "cpu"})
     found: dict[str, Any] = json.loads((folder / "run.json").read_text())
     return found
 
@@ -28,6 +28,13 @@ def test_settings_come_back_as_they_were(tmp_path: Path) -> None:
     assert document(tmp_path)["device"] == "cpu"
     assert read_settings(tmp_path) == GOOD
     assert read_settings(tmp_path / "nowhere") is None
+
+
+def test_the_name_that_the_format_once_had_is_read(tmp_path: Path) -> None:
+    written = document(tmp_path)
+    assert written["format"] == "arrn-run"
+    (tmp_path / "run.json").write_text(json.dumps(written | {"format": "arrn run"}))
+    assert read_settings(tmp_path) == GOOD
 
 
 def test_tuples_and_lists_are_no_difference_and_neither_is_the_place_of_the_data() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from arrn.data import open_dataset
 from arrn.errors import ArrnError
-from arrn.runs import Machine, RunSettings, is_finished, judge, run_training
+from arrn.runs import Machine, RunSettings, evaluate_run, is_finished, run_training
 from arrn.runs.settings import read_settings
 from arrn.runs.splits import TrainedOn, describe_samples
 from small_runs import tiny_settings, write_mixed_folder
@@ -106,16 +106,16 @@ def test_evaluation_on_samples_of_another_training_set_is_refused(
     copied: Path, change: Callable[[Path], None], message: str, split: str
 ) -> None:
     data, run = copied / "data", copied / "run"
-    assert judge(run, [8], data=str(data), split=split, device="cpu").results  # where it lies does not matter
+    assert evaluate_run(run, [8], data=str(data), split=split, device="cpu").results  # where it lies does not matter
     change(data)
     with pytest.raises(ArrnError, match=f"is not the one that the run in .*run was trained on: {message}"):
-        judge(run, [8], data=str(data), split=split, device="cpu")
+        evaluate_run(run, [8], data=str(data), split=split, device="cpu")
 
 
 def test_the_test_split_may_be_evaluated_whatever_became_of_the_training_set(copied: Path) -> None:
     remove_a_file(copied / "data")
-    assert judge(copied / "run", [8], data=str(copied / "data"), device="cpu").results
-    assert judge(copied / "run", [8], dataset=str(copied / "data"), split="train", device="cpu").results
+    assert evaluate_run(copied / "run", [8], data=str(copied / "data"), device="cpu").results
+    assert evaluate_run(copied / "run", [8], dataset=str(copied / "data"), split="train", device="cpu").results
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES)
@@ -134,7 +134,7 @@ def test_going_on_with_another_training_set_is_refused(
 def test_runs_from_before_it_was_written_down_go_on_and_are_evaluated(copied: Path) -> None:
     data, run = copied / "data", copied / "run"
     forget(run)
-    assert judge(run, [8], data=str(data), split="validation", device="cpu").results
+    assert evaluate_run(run, [8], data=str(data), split="validation", device="cpu").results
     unfinish(run)
     settings = read_settings(run)
     assert settings is not None
@@ -142,7 +142,7 @@ def test_runs_from_before_it_was_written_down_go_on_and_are_evaluated(copied: Pa
     assert is_finished(run)
     remove_a_file(data)  # from now on it is known
     with pytest.raises(ArrnError, match="it had 18 samples and now has 17"):
-        judge(run, [8], data=str(data), split="validation", device="cpu")
+        evaluate_run(run, [8], data=str(data), split="validation", device="cpu")
 
 
 @pytest.mark.parametrize("record", [3, {}, {"class_names": ["a"], "samples": "many", "digest": ""}])
@@ -150,4 +150,4 @@ def test_something_else_in_its_place_is_named(copied: Path, record: object) -> N
     document = json.loads((copied / "run" / "run.json").read_text())
     (copied / "run" / "run.json").write_text(json.dumps(document | {"trained_on": record}))
     with pytest.raises(ArrnError, match=r"run\.json: trained_on should have class_names, samples and digest"):
-        judge(copied / "run", [8], data=str(copied / "data"), split="validation", device="cpu")
+        evaluate_run(copied / "run", [8], data=str(copied / "data"), split="validation", device="cpu")

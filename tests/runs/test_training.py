@@ -107,7 +107,7 @@ class Killed(BaseException):
 def killed_in(name: str) -> Iterator[None]:
     """A run within it comes no further than that function."""
 
-    def kill(*arguments: object) -> None:
+    def kill(*arguments: object, **named: object) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patched:

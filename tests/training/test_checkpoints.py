@@ -50,6 +50,15 @@ def test_what_is_written_is_read(checkpoints: Checkpoints) -> None:
         assert torch.equal(found.tensors[name], tensor)
 
 
+def test_the_name_that_the_format_once_had_is_read(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("arrn.training.checkpoints.FORMAT", "arrn checkpoint")
+        path = checkpoints.write(checkpoint(3))
+    with safetensors.safe_open(path, framework="pt") as file:
+        assert file.metadata()["format"] == "arrn checkpoint"
+    assert checkpoints.read_latest() is not None
+
+
 def test_no_folder_and_an_empty_one_have_no_checkpoint(checkpoints: Checkpoints) -> None:
     assert checkpoints.read_latest() is None
     checkpoints.folder.mkdir()

@@ -67,7 +67,7 @@ def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch
         return real(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ArrnError, match=r"pip install 'arrn\[tensorboard\]'"):
+    with pytest.raises(ArrnError, match=r"pip install '\.\[tensorboard\]' in a clone"):
         Log(tmp_path / "log.jsonl", tensorboard=tmp_path / "board")
 
 

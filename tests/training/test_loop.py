@@ -92,7 +92,18 @@ def run(folder: Path, team: Team, start: Checkpoint | None = None, dies_in: int 
         resume_from(step, start)
     with Log(folder / "log.jsonl", start.epoch if start else 0) as log:
         checkpoints, stop = Checkpoints(folder / "checkpoints"), StopRequest()
-        train(step, MemoryBatches([bucket], BATCH, 0), 2, checkpoints, log, stop, start, 0.25, watcher=listener)
+        batches = MemoryBatches([bucket], BATCH, 0)
+        train(
+            step,
+            batches,
+            2,
+            checkpoints=checkpoints,
+            log=log,
+            stop=stop,
+            start=start,
+            checkpoint_every=0.25,
+            watcher=listener,
+        )
     return listener
 
 

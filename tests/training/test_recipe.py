@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrn.errors import ArrnError
-from arrn.training import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe
+from arrn.training import PAPER_CIFAR, PAPER_LARGER_IMAGES, Recipe, read_recipe, recipe_for
 
 numbers = st.floats(0, 10, exclude_min=True)
 shares = st.floats(0, 1, exclude_max=True)
@@ -50,11 +50,11 @@ def test_the_papers_recipe_for_cifar_number_by_number() -> None:
         "policy": "exact",
         "precision": "auto",
     }
-    assert RECIPES["cifar10"] == RECIPES["cifar100"] == RECIPES["sample"] == PAPER_CIFAR
+    assert recipe_for("cifar10") == recipe_for("cifar100") == recipe_for("sample") == PAPER_CIFAR
 
 
 def test_the_papers_recipe_for_larger_images() -> None:
-    assert RECIPES["tinyimagenet"] == RECIPES["stl10"] == PAPER_LARGER_IMAGES
+    assert recipe_for("tinyimagenet") == recipe_for("stl10") == PAPER_LARGER_IMAGES
     assert PAPER_LARGER_IMAGES.optimizer == "sgd"
     assert (PAPER_LARGER_IMAGES.learning_rate, PAPER_LARGER_IMAGES.weight_decay) == (1e-2, 1e-3)
     assert (PAPER_LARGER_IMAGES.epochs, PAPER_LARGER_IMAGES.batch_size) == (100, 128)

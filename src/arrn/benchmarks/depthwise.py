@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from arrn.benchmarks.floors import Ceilings, Work, count_inference, dtype_name
-from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure, over_all
+from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import input_shape, kernel_ways, random_signal
-from arrn.nn.convolution import ReplicateConv2d
+from arrn.benchmarks.ways import input_shape, kernel_ways, over_all, random_signal
+from arrn.nn.layers import ReplicateConv2d
 from arrn.signal.grid import format_grid
 
 _DESIGN_NOTES = (256, 32, 32)  # the shape whose floors the design notes give

@@ -16,10 +16,20 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from arrn.benchmarks.settings import BenchmarkSettings
 from arrn.gpu import reference_path
-from arrn.nn.convolution import CONVOLUTIONS, REPLICATE_CONVOLUTIONS
 from arrn.nn.introspection import count_parameters
-from arrn.nn.resampling import Resampling
-from arrn.timing import in_turn
+from arrn.nn.layers import CONVOLUTIONS, REPLICATE_CONVOLUTIONS, Resampling
+from arrn.timing import rotating
+
+_PASSES = 3  # forward, and backward to the input and to the weights
+_OPTIMIZER_BYTES = 7 * 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to do: multiply-adds, and the fewest bytes read and written."""
+
+    multiply_adds: int
+    traffic: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ def measure_ceilings(settings: BenchmarkSettings) -> Ceilings:
     rates = {}
     for dtype in dict.fromkeys((torch.float32, settings.dtype)):
         pairs = [[torch.randn(side, side, device=device).to(dtype) for _ in range(2)] for _ in range(2)]
-        product = settings.time(in_turn(lambda pair: pair[0] @ pair[1], pairs))
+        product = settings.time(rotating(lambda pair: pair[0] @ pair[1], pairs))
         rates[dtype_name(dtype)] = 2 * side**3 / product.median
     return Ceilings(_bandwidth(settings, numbers), rates)
 
@@ -82,18 +92,6 @@ def _bandwidth(settings: BenchmarkSettings, numbers: int) -> float:
     source = torch.rand(numbers, device=settings.device)
     target = torch.empty_like(source)
     return 2 * source.nbytes / settings.time(lambda: target.copy_(source)).median
-
-
-_PASSES = 3  # forward, and backward to the input and to the weights
-_OPTIMIZER_BYTES = 7 * 4
-
-
-@dataclass(frozen=True)
-class Work:
-    """What there is to do: multiply-adds, and the fewest bytes read and written."""
-
-    multiply_adds: int
-    traffic: int
 
 
 def count_inference(network: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> Work:

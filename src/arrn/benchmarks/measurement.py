@@ -1,4 +1,4 @@
-"""A measured time with everything it is to be judged by."""
+"""Measuring one case in several ways, and a measured time with everything it is to be judged by."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import dataclasses
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 
 from arrn.benchmarks.floors import Ceilings, Floors, Work
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import kernels
+from arrn.benchmarks.ways import with_kernels
 from arrn.errors import ArrnError
-from arrn.gpu import Replay
 from arrn.timing import Timing
 
 Fact: TypeAlias = str | int | float | bool | None
@@ -114,45 +113,6 @@ def _numbers(entry: Mapping[str, Any], *names: str) -> list[float] | None:
     return [float(value) for value in values if value is not None]
 
 
-_CALLS_BEFORE = 3  # handles, algorithms and compiled kernels must be there before the capture begins
-
-Input = TypeVar("Input")
-
-
-def _capture(call: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """A graph of what `call` launches."""
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(_CALLS_BEFORE):
-            call()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
-
-
-def replayed(network: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> Replay[torch.Tensor]:
-    """The network, recorded for inputs like `x`."""
-    replay = Replay(network, x.device, warmup=_CALLS_BEFORE)
-    for _ in range(_CALLS_BEFORE + 1):
-        replay(x)
-    if replay.recordings == 0:
-        raise RuntimeError("it could not be recorded as a CUDA graph")
-    return replay
-
-
-def over_all(call: Callable[[Input], object], inputs: Sequence[Input], device: torch.device) -> Callable[[], object]:
-    """`call` on every one of `inputs`; on a GPU as one graph, so that kernels are timed and not their launching."""
-
-    def calls() -> None:
-        for x in inputs:
-            call(x)
-
-    return _capture(calls).replay if device.type == "cuda" else calls
-
-
 @dataclass(frozen=True)
 class Attempt:
     """One way to do a case.
@@ -170,6 +130,60 @@ class Attempt:
     work: Work | None = None
     kernels: bool = True
     parts: int = 1
+
+
+def measure(
+    subject: str,
+    case: str,
+    attempts: Sequence[Attempt],
+    settings: BenchmarkSettings,
+    ceilings: Ceilings,
+    facts: Mapping[str, Fact],
+    *,
+    dtype: torch.dtype | None = None,
+    memory: bool = False,
+) -> list[Measurement]:
+    """Measures `case` in each way, one after another; a way that fails says why, and the others go on.
+
+    Args:
+        subject: what the case belongs to.
+        case: what is done.
+        attempts: the ways, the reference first.
+        settings: device and repetitions.
+        ceilings: of the device, for the floors.
+        facts: what is known of every way.
+        dtype: of the arithmetic, if not the settings' own.
+        memory: whether to measure peak memory too, on a device that counts it.
+    """
+    dtype = dtype or settings.dtype
+    found: list[Measurement] = []
+    reference: Timing | None = None
+    for attempt in attempts:
+        floors = None if attempt.work is None else ceilings.floors(attempt.work, dtype)
+        watch = _Memory(settings.device, wanted=memory and settings.device.type == "cuda")
+        try:
+            time = _time(attempt, settings, watch)
+        except Exception as error:  # compilers, graphs and full memory fail in many ways; the rest is worth having
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            found.append(Measurement(subject, case, attempt.way, None, floors, failure=reason, facts=facts))
+            continue
+        if attempt is attempts[0]:
+            reference = time
+        faster = None if reference is None else reference.median / time.median
+        found.append(Measurement(subject, case, attempt.way, time, floors, faster, None, {**facts, **watch.facts}))
+    return found
+
+
+def _time(attempt: Attempt, settings: BenchmarkSettings, memory: _Memory) -> Timing:
+    with with_kernels(attempt.kernels):
+        memory.begin()
+        call = attempt.prepare()
+        for _ in range(settings.warmup):
+            call()
+        memory.settle()
+        time = settings.time(call, warmup=1)  # the memory given back is taken again
+        memory.end()
+        return time.shared_by(attempt.parts)
 
 
 @dataclass
@@ -204,58 +218,3 @@ class _Memory:
         """What the steady state holds: its own peak, a graph's pool included."""
         if self.wanted:
             self.facts["peak_held"] = torch.cuda.max_memory_reserved(self.device) - self._held
-
-
-def measure(
-    subject: str,
-    case: str,
-    attempts: Sequence[Attempt],
-    settings: BenchmarkSettings,
-    ceilings: Ceilings,
-    facts: Mapping[str, Fact],
-    dtype: torch.dtype | None = None,
-    memory: bool = False,
-) -> list[Measurement]:
-    """Measures `case` in each way, one after another; a way that fails says why, and the others go on.
-
-    Args:
-        subject: what the case belongs to.
-        case: what is done.
-        attempts: the ways, the reference first.
-        settings: device and repetitions.
-        ceilings: of the device, for the floors.
-        facts: what is known of every way.
-        dtype: of the arithmetic, if not the settings' own.
-        memory: whether to measure peak memory too, on a device that counts it.
-    """
-    dtype = dtype or settings.dtype
-    found: list[Measurement] = []
-    reference: Timing | None = None
-    for attempt in attempts:
-        floors = None if attempt.work is None else ceilings.floors(attempt.work, dtype)
-        watch = _Memory(settings.device, wanted=memory and settings.device.type == "cuda")
-        try:
-            time = _time(attempt, settings, watch)
-        except (
-            Exception
-        ) as error:  # compilers, graphs and full memory fail in many ways: the rest is still worth having
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            found.append(Measurement(subject, case, attempt.way, None, floors, failure=reason, facts=facts))
-            continue
-        if attempt is attempts[0]:
-            reference = time
-        faster = None if reference is None else reference.median / time.median
-        found.append(Measurement(subject, case, attempt.way, time, floors, faster, None, {**facts, **watch.facts}))
-    return found
-
-
-def _time(attempt: Attempt, settings: BenchmarkSettings, memory: _Memory) -> Timing:
-    with kernels(attempt.kernels):
-        memory.begin()
-        call = attempt.prepare()
-        for _ in range(settings.warmup):
-            call()
-        memory.settle()
-        time = settings.time(call, warmup=1)  # the memory given back is taken again
-        memory.end()
-        return time.shared_by(attempt.parts)

@@ -1,4 +1,4 @@
-"""A benchmark as a document: measured, written, and read again."""
+"""A benchmark as a document: measured, written, read again, and compared with another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arrn.models import model_options
 from arrn.provenance import provenance
 from arrn.runs.device import tune_device
 from arrn.timing import Timing
-from arrn.writing import read_document, write_document
+from arrn.writing import read_document, write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-benchmark", 1
 
@@ -109,11 +109,8 @@ def write_benchmark(report: BenchmarkReport, path: Path) -> None:
         "ceilings": None if ceilings is None else {"bandwidth": ceilings.bandwidth, "rates": dict(ceilings.rates)},
         "measurements": [measurement.document() for measurement in report.measurements],
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing_to(path):
         write_document(path, FORMAT, FORMAT_VERSION, content)
-    except OSError as error:
-        raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read_benchmark(path: Path) -> BenchmarkReport:

@@ -9,17 +9,17 @@ from functools import partial
 import torch
 
 from arrn.benchmarks.floors import Ceilings, Work, count_inference, dtype_name
-from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure, over_all
+from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.ways import kernel_ways, lose_the_low_band, random_signal, to_inference, without_gradients
+from arrn.benchmarks.ways import kernel_ways, over_all, random_signal, to_inference, without_gradients
 from arrn.nn.arrn import ARRN
-from arrn.nn.resampling import Resampling
+from arrn.nn.layers import Resampling
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal import WhittakerShannon, resample_spectral
 from arrn.signal.grid import format_grid
 from arrn.signal.kernels import Boundary
 from arrn.signal.resample import resample_by_matrices
-from arrn.timing import in_turn
+from arrn.timing import rotating
 
 _BOUNDARIES: tuple[Boundary, ...] = ("symmetric", "periodic")
 _SAMPLES = 2**21  # about as many in each size of the crossover's
@@ -61,13 +61,13 @@ def _against_transform(
 
     def prepare(form: Callable[..., torch.Tensor]) -> Callable[[], object]:
         signals = [torch.randn(shape, device=settings.device) for _ in range(inputs)]
-        return in_turn(lambda x: form(x, target, kernel), signals)
+        return rotating(lambda x: form(x, target, kernel), signals)
 
     attempts = [Attempt(name, partial(prepare, form), work) for name, form in forms.items()]
     case = f"{format_grid(source)} -> {format_grid(target)}, {boundary}, {shape[0]} of {shape[1]} channels"
     facts: dict[str, Fact] = {"boundary": boundary, "axes": len(source), "resolution": source[0]}
     facts["dtype"] = dtype_name(torch.float32)
-    return measure("resampling", case, attempts, settings, ceilings, facts, torch.float32)
+    return measure("resampling", case, attempts, settings, ceilings, facts, dtype=torch.float32)
 
 
 def _in_residual(
@@ -84,7 +84,7 @@ def _in_residual(
     operations: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ...], Work]] = {
         "D": (residual.down, fine, down),
         "U": (residual.up, coarse, up),
-        "I - U D": (partial(lose_the_low_band, residual), fine, both),
+        "I - U D": (partial(_lose_the_low_band, residual), fine, both),
     }
     found = []
     grids = f"{format_grid(residual.size)} and {format_grid(residual.next_size)}"
@@ -104,3 +104,8 @@ def _in_residual(
         facts: dict[str, Fact] = {"batch": batch, "operation": name, "resolution": residual.size[0]}
         found += measure("resampling", case, attempts, settings, ceilings, {**facts, "dtype": dtype_name(dtype)})
     return found
+
+
+def _lose_the_low_band(residual: LaplacianResidual, r: torch.Tensor) -> torch.Tensor:
+    """(I - U D) r as a residual computes it."""
+    return residual.up.taken_from(r, residual.down(r))

@@ -1,4 +1,4 @@
-"""A training step: the reference path against each faster way, from the same batches."""
+"""A training step: the reference path against each faster way; and what augmentation adds to a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arrn.benchmarks.settings import BenchmarkSettings
 from arrn.benchmarks.ways import REFERENCE, StepWay, class_count, input_shape, step_ways
 from arrn.data import Augmentation, Batch, Normalisation
 from arrn.signal.grid import format_grid
-from arrn.timing import in_turn
+from arrn.timing import rotating
 from arrn.training import PAPER_CIFAR, PAPER_LARGER_IMAGES, Recipe, TrainingStep
 from arrn.training.step import order_memory
 
@@ -33,6 +33,24 @@ def benchmark_step(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Meas
         found += [
             _with_rate(each, batch) for each in measure("step", case, attempts, settings, ceilings, facts, memory=True)
         ]
+    return found
+
+
+def benchmark_augmentation(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
+    """A step without TrivialAugmentWide, which is the reference, and with it; nothing for sound and volumes."""
+    # By the fastest way: in a slow step, its cost would be a smaller part.
+    way = step_ways(settings.device, compiled=False, adaptive=settings.takes("draw"))[-1]
+    recipes = {
+        REFERENCE: dataclasses.replace(PAPER_LARGER_IMAGES, trivial_augment=False),
+        "with TrivialAugmentWide": PAPER_LARGER_IMAGES,
+    }
+    if len(input_shape(settings.build(), 1)) != 4:
+        return []
+    found = []
+    for batch in settings.batches_or(cuda=(128,), others=(16,)):
+        attempts = [step_attempt(way, batch, settings, recipe, name) for name, recipe in recipes.items()]
+        case, facts = step_case(batch, settings)
+        found += measure("augmentation", f"{case}, {way.name}", attempts, settings, ceilings, facts)
     return found
 
 
@@ -66,7 +84,7 @@ def _prepare(
     step = TrainingStep(model, augmentation, recipe, _STEPS, 0, compiled=way.compiled, captured=way.captured)
     numbers = itertools.count()
     batches = [_random_batch(shape, class_count(model), settings.device) for _ in range(_ROTATION)]
-    return in_turn(lambda images: step(images, next(numbers)), batches)
+    return rotating(lambda images: step(images, next(numbers)), batches)
 
 
 def _random_batch(shape: tuple[int, ...], classes: int, device: torch.device) -> Batch:
@@ -78,21 +96,3 @@ def _with_rate(measured: Measurement, batch: int) -> Measurement:
     if measured.time is None:
         return measured
     return measured.noting(images_per_second=batch / measured.time.median)
-
-
-def benchmark_augmentation(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
-    """A step without TrivialAugmentWide, which is the reference, and with it; nothing for sound and volumes."""
-    # By the fastest way: in a slow step, its cost would be a smaller part.
-    way = step_ways(settings.device, compiled=False, adaptive=settings.takes("draw"))[-1]
-    recipes = {
-        REFERENCE: dataclasses.replace(PAPER_LARGER_IMAGES, trivial_augment=False),
-        "with TrivialAugmentWide": PAPER_LARGER_IMAGES,
-    }
-    if len(input_shape(settings.build(), 1)) != 4:
-        return []
-    found = []
-    for batch in settings.batches_or(cuda=(128,), others=(16,)):
-        attempts = [step_attempt(way, batch, settings, recipe, name) for name, recipe in recipes.items()]
-        case, facts = step_case(batch, settings)
-        found += measure("augmentation", f"{case}, {way.name}", attempts, settings, ceilings, facts)
-    return found

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from arrn.cli.console import keep_freed_memory
-from arrn.errors import ArrnError, RunError
+from arrn.errors import ArrnError, RunError, missing_package
 
 __all__ = ["main"]
 
@@ -25,7 +25,7 @@ def main() -> None:
 
         from arrn.cli.app import app
     except ModuleNotFoundError as error:
-        _fail(f"the command line needs {error.name}: pip install 'arrn[train]'", 2)
+        _fail(str(missing_package("the command line", error.name)), 2)
     keep_freed_memory()
     # What typer calls usage errors: it brings a click of its own, older versions use the package.
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]

@@ -12,11 +12,9 @@ from arrn.cli.console import console
 from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
 from arrn.cli.figures import figures
-from arrn.cli.job import job
-from arrn.cli.kernels import kernels
-from arrn.cli.models import models
+from arrn.cli.models import kernels, models
 from arrn.cli.predict import predict
-from arrn.cli.reproduce import reproduce
+from arrn.cli.reproduce import job, reproduce
 from arrn.cli.sweep import sweep
 from arrn.cli.train import train
 

@@ -1,24 +1,39 @@
-"""`arrn benchmark`."""
+"""`arrn benchmark`, and its tables."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from arrn.cli.console import assignments, print_wide, say, whole_numbers
+from arrn.cli.console import assignments, check_plot, print_wide, say, whole_numbers
 from arrn.errors import ArrnError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.benchmarks import BenchmarkReport
+    from arrn.benchmarks.floors import Ceilings
+    from arrn.benchmarks.measurement import Fact, Measurement
+    from arrn.benchmarks.report import Comparison
+
+_WORDS = {
+    "step": "A training step",
+    "inference": "Inference",
+    "resampling": "Resampling",
+    "depthwise": "Depthwise 3x3, replicate padding",
+    "augmentation": "A training step without and with TrivialAugmentWide",
+}
 
 
 def benchmark(
     subject: Annotated[
         str, typer.Argument(help="step, inference, resampling, depthwise, augmentation or all.")
     ] = "all",
+    *,
     model: Annotated[str, typer.Option(help="A name that `arrn models` lists.")] = "arrn_cifar10",
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any option of the model; repeatable.")
@@ -73,8 +88,7 @@ def benchmark(
     if compare is not None:
         _compare(*compare)
         return
-    if plot is not None and plot.suffix not in (".png", ".svg"):
-        raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
+    check_plot(plot)
     if load is not None:
         _show_again(load, plot)
         return
@@ -82,14 +96,14 @@ def benchmark(
     if plot is not None and "inference" not in subjects:
         raise ArrnError(f"--plot draws inference, which {subject!r} does not measure: benchmark inference, or all")
     settings = BenchmarkSettings(
-        model,
-        assignments("--option", option or []),
-        pick_device(device),
-        whole_numbers("--batch", batch),
-        whole_numbers("--resolutions", resolutions),
-        BASELINES if baselines is None else [name for name in baselines.split(",") if name != "none"],
-        not quick if compiled is None else compiled,
-        quick,
+        model=model,
+        options=assignments("--option", option or []),
+        device=pick_device(device),
+        batches=whole_numbers("--batch", batch),
+        resolutions=whole_numbers("--resolutions", resolutions),
+        baselines=BASELINES if baselines is None else [name for name in baselines.split(",") if name != "none"],
+        compiled=not quick if compiled is None else compiled,
+        quick=quick,
     )
 
     def show(measured: str, report: BenchmarkReport) -> None:
@@ -107,7 +121,6 @@ def benchmark(
 
 def _show(subject: str, report: BenchmarkReport) -> None:
     from arrn.benchmarks.inference import last_way_of_all
-    from arrn.cli.benchmark_tables import ceilings_line, falls_table, inference_table, times_table
 
     measurements = [measured for measured in report.measurements if measured.subject == subject]
     if not measurements:
@@ -128,7 +141,7 @@ def _show(subject: str, report: BenchmarkReport) -> None:
 
 
 def _plot(report: BenchmarkReport, plot: Path) -> None:
-    from arrn.benchmarks.efficiency import plot_efficiency
+    from arrn.benchmarks.figure import plot_efficiency
 
     say(f"picture: {plot_efficiency(report, plot)}")
 
@@ -147,7 +160,6 @@ def _show_again(file: Path, plot: Path | None) -> None:
 
 def _compare(before: Path, after: Path) -> None:
     from arrn.benchmarks import compare, read_benchmark
-    from arrn.cli.benchmark_tables import comparison_table
 
     comparison = compare(read_benchmark(before), read_benchmark(after))
     for difference in comparison.differences:
@@ -158,3 +170,160 @@ def _compare(before: Path, after: Path) -> None:
             say(f"only in {where}: {line}")
     moved = sum(change.moved for change in comparison.changes)
     say(f"{moved} of {len(comparison.changes)} moved beyond the spread of either run")
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Three digits and the unit that suits them.
+
+    >>> format_seconds(0.0000312), format_seconds(0.0215), format_seconds(3.0)
+    ('31.2 us', '21.5 ms', '3 s')
+    """
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def ceilings_line(ceilings: Ceilings) -> str:
+    """What the device did at its best."""
+    rates = ", ".join(f"{rate / 1e12:.3g} TFLOP/s in {dtype}" for dtype, rate in ceilings.rates.items())
+    return f"measured ceilings: copy {ceilings.bandwidth / 1e9:.4g} GB/s; matrix product {rates}"
+
+
+def times_table(subject: str, measurements: Sequence[Measurement]) -> Table:
+    """Times with their spread, ratio to the reference, floors, and on a GPU memory."""
+    memory = any("peak_allocated" in m.facts for m in measurements)
+    table = _table(
+        _WORDS.get(subject, subject),
+        "faster: the first way's time over this one; floors: least time for bytes and for arithmetic, at the "
+        "measured ceilings" + ("; memory: peak, and as a part of the first way's" if memory else ""),
+        ["case", "way"],
+        ["time", "spread", "faster", "traffic", "arithmetic", "time/floor"] + ["allocated", "held"] * memory,
+    )
+    for group in _by_case(measurements):
+        for n, measured in enumerate(group):
+            cells = [escape(measured.case) if n == 0 else "", measured.way]
+            if measured.time is None:
+                table.add_row(*cells, "failed", end_section=n == len(group) - 1)
+                continue
+            cells += [format_seconds(measured.time.median), f"{measured.time.spread:.0%}"]
+            cells.append("" if measured.faster is None else f"{measured.faster:.2f}x")
+            floors = measured.floors
+            cells += ["", ""] if floors is None else [format_seconds(floors.traffic), format_seconds(floors.arithmetic)]
+            cells.append("" if measured.over_floor is None else f"{measured.over_floor:.3g}")
+            if memory:
+                cells += [_memory(measured.facts, group[0].facts, name) for name in ("peak_allocated", "peak_held")]
+            table.add_row(*cells, end_section=n == len(group) - 1)
+    return table
+
+
+def inference_table(measurements: Sequence[Measurement]) -> Table:
+    """Of one batch size: a row for each case, a column for each way: time, and how much faster than the first."""
+    ways = list(dict.fromkeys(measured.way for measured in measurements))
+    table = _table(
+        f"Inference, batch {measurements[0].facts['batch']}",
+        "x: times faster than the first way; floors: least time for bytes and for arithmetic, at the measured "
+        "ceilings; time/floor: of the last way; spread: the row's largest",
+        ["case"],
+        [*ways, "spread", "traffic", "arithmetic", "time/floor"],
+    )
+    previous = ""
+    for group in _by_case(measurements):
+        line = _name(group[0].facts)
+        if previous not in ("", line):
+            table.add_section()
+        previous = line
+        found = {measured.way: measured for measured in group}
+        cells = [_time_and_ratio(found.get(way), way == ways[0]) for way in ways]
+        cells.append(f"{max((m.time.spread for m in group if m.time is not None), default=0):.0%}")
+        floors, last = group[-1].floors, group[-1].over_floor
+        cells += ["", ""] if floors is None else [format_seconds(floors.traffic), format_seconds(floors.arithmetic)]
+        table.add_row(f"{line} at {group[0].facts['resolution']}", *cells, "" if last is None else f"{last:.3g}")
+    return table
+
+
+def falls_table(measurements: Sequence[Measurement]) -> Table:
+    """Measurements in one way: time for each multiply-add, and how time falls with them from the top resolution."""
+    first = measurements[0]
+    table = _table(
+        f"Inference, {first.way}, batch {first.facts['batch']}: does time fall with arithmetic?",
+        "falls: from the largest resolution of the same line, as factors; kept: the one over the other",
+        ["network"],
+        ["size", "M mult-adds", "an image", "10,000", "ps/mult-add", "time falls", "work falls", "kept"],
+    )
+    for measured in measurements:
+        facts = measured.facts
+        table.add_row(
+            _name(facts),
+            str(facts["resolution"]),
+            f"{_number(facts, 'multiply_adds') / 1e6:.4g}",
+            format_seconds(_number(facts, "seconds_per_image")),
+            format_seconds(_number(facts, "test_set_seconds")),
+            f"{_number(facts, 'seconds_per_multiply_add') / 1e-12:.3g}",
+            *(f"{_number(facts, name):.2f}" for name in ("time_falls", "work_falls", "falls_kept")),
+        )
+    return table
+
+
+def comparison_table(comparison: Comparison, before: str, after: str) -> Table:
+    """What both runs measured, with the change of the time; what moved beyond both spreads is marked."""
+    table = _table(
+        "What moved",
+        "change of the time; * beyond the spread of either run",
+        ["case", "way"],
+        [escape(before), escape(after), "spreads", "change", ""],
+    )
+    for change in comparison.changes:
+        subject, case, way = change.key
+        table.add_row(
+            escape(f"{subject}: {case}"),
+            way,
+            format_seconds(change.before.median),
+            format_seconds(change.after.median),
+            f"{change.before.spread:.0%}, {change.after.spread:.0%}",
+            f"{change.relative:+.1%}",
+            "*" if change.moved else "",
+        )
+    return table
+
+
+def _table(title: str, caption: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=title, caption=caption)
+    for column in texts:
+        table.add_column(column)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _time_and_ratio(measured: Measurement | None, first: bool) -> str:
+    if measured is None:
+        return ""
+    if measured.time is None:
+        return "failed"
+    ratio = "" if first or measured.faster is None else f" {measured.faster:.2f}x"
+    return format_seconds(measured.time.median) + ratio
+
+
+def _name(facts: Mapping[str, Fact]) -> str:
+    """A network, and whether it adapts."""
+    how = {"True": ", adapted", "False": ", all levels"}.get(str(facts["adapt"]), "")
+    return escape(f"{facts['model']}{how}")
+
+
+def _by_case(measurements: Sequence[Measurement]) -> Iterator[list[Measurement]]:
+    for case in dict.fromkeys(measured.case for measured in measurements):
+        yield [measured for measured in measurements if measured.case == case]
+
+
+def _number(facts: Mapping[str, Fact], name: str) -> float:
+    value = facts.get(name)
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _memory(facts: Mapping[str, Fact], reference: Mapping[str, Fact], name: str) -> str:
+    used, first = _number(facts, name), _number(reference, name)
+    part = f" ({used / first:.2f})" if first > 0 else ""
+    return f"{used / 2**20:.0f} MiB{part}"

@@ -62,6 +62,12 @@ def set_or_path(dataset: str, data: Path | None) -> str:
     return str(path.resolve()) if data is None and dataset not in list_datasets() and path.exists() else dataset
 
 
+def check_plot(plot: Path | None) -> None:
+    """Refuses what `--plot` cannot draw to, before the work is done."""
+    if plot is not None and plot.suffix not in (".png", ".svg"):
+        raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
+
+
 def whole_numbers(option: str, text: str | None) -> list[int]:
     """`32,16,8` as numbers, each at least 1."""
     if text is None:

@@ -9,6 +9,8 @@ import typer
 from rich.table import Table
 
 from arrn.cli.console import console
+from arrn.cli.evaluate import accuracy_table
+from arrn.cli.progress import watch
 
 
 def demo(
@@ -23,18 +25,16 @@ def demo(
 
     Example: arrn demo --out /tmp/demo
     """
-    from arrn.cli.evaluate import accuracy_table
-    from arrn.cli.progress import watch
     from arrn.demo import (
         CONTENDERS,
         COST_COLUMNS,
         RESOLUTIONS,
         measure_costs,
         show_answers,
-        train_and_judge,
+        train_and_evaluate,
         write_page,
     )
-    from arrn.figures.curves import plot_accuracy
+    from arrn.figures import plot_accuracy
     from arrn.provenance import provenance
     from arrn.runs import Machine
 
@@ -47,7 +47,7 @@ def demo(
     for contender in CONTENDERS:
         say(f"{contender.title}:")
         with watch(console) as watcher:
-            report = train_and_judge(contender, out, epochs, machine, watcher, say)
+            report = train_and_evaluate(contender, out, epochs, machine, watcher, say)
         lines[contender.title] = report.results
     console.print(accuracy_table(lines, "Trained at 32x32, tested at lower resolutions"))
     folders = [out / contender.folder for contender in CONTENDERS]

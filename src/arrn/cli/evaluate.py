@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from arrn.cli.console import LEADS, console, say, whole_numbers
+from arrn.cli.console import LEADS, check_plot, console, say, whole_numbers
 from arrn.errors import ArrnError
 
 _UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
@@ -20,6 +20,7 @@ _UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced 
 
 def evaluate(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
+    *,
     resolutions: Annotated[
         str | None,
         typer.Option(
@@ -69,31 +70,30 @@ def evaluate(
     arrn evaluate runs/first --dataset ~/pictures --resampler area
     """
     from arrn.evaluation import write_report
-    from arrn.figures.curves import accuracy_lines, plot_accuracy
-    from arrn.nn.arrn import as_policy
-    from arrn.runs import judge
+    from arrn.figures import accuracy_lines, plot_accuracy
+    from arrn.nn.network import as_policy
+    from arrn.runs import evaluate_run
 
-    if plot is not None and plot.suffix not in (".png", ".svg"):
-        raise ArrnError(f"--plot takes a file ending in .png or .svg, got {str(plot)!r}")
+    check_plot(plot)
     if LEADS:
         for target in (json or folder / "evaluation.json", plot or folder / "evaluation.png"):
             _check_target(target)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("evaluating", total=None)
-        report = judge(
+        report = evaluate_run(
             folder,
             whole_numbers("--resolutions", resolutions),
-            ("exact", "cheap") if policy is None else (as_policy(policy),),
-            (True, False) if adapt is None else (adapt,),
-            dataset,
-            None if data is None else str(data),
-            split,
-            resampler,
-            batch_size,
-            device,
-            stream,
-            lambda done, total: bar.update(task, completed=done, total=total),
-            skip_bad,
+            policies=("exact", "cheap") if policy is None else (as_policy(policy),),
+            adapt=(True, False) if adapt is None else (adapt,),
+            dataset=dataset,
+            data=None if data is None else str(data),
+            split=split,
+            resampler=resampler,
+            batch_size=batch_size,
+            device=device,
+            stream=stream,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            skip_bad=skip_bad,
         )
     if not LEADS:
         return

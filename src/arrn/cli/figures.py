@@ -64,7 +64,7 @@ def figures(
 
 def _write(drawing: Drawing, out: Path) -> list[Path]:
     """Writes the picture, or the page of tables, if there is one; returns the files."""
-    from arrn.figures.style import save_figure
+    from arrn.figures import save_figure
     from arrn.writing import write_atomically
 
     if drawing.text is not None:

@@ -1,14 +1,15 @@
-"""`arrn models`."""
+"""`arrn models` and `arrn kernels`: what networks are built from, and what they cost."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import track
 from rich.table import Table
 
-from arrn.cli.console import console
+from arrn.cli.console import check_plot, console, say
 from arrn.errors import unknown_name
 
 
@@ -51,3 +52,23 @@ def models(
             " ".join(f"{cost / 1e6:.0f}" if cost >= 1e7 else f"{cost / 1e6:.1f}" for cost in summary.multiply_adds),
         )
     console.print(table)
+
+
+def kernels(
+    size: Annotated[int, typer.Option(help="Samples on the larger grid.")] = 32,
+    next_size: Annotated[int, typer.Option(help="Samples on the smaller grid.")] = 16,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the report to this PNG or SVG file.")] = None,
+) -> None:
+    """Report the quality of the smoothing kernels, to help choose one.
+
+    Example: arrn kernels --size 96 --next-size 48 --plot kernels.png
+    """
+    from arrn.signal import WhittakerShannon, kernel_quality
+
+    check_plot(plot)
+    for kernel in ("perfect", WhittakerShannon("periodic"), "fair", "poor"):
+        say(str(kernel_quality(kernel, size, next_size)))
+    if plot is not None:
+        from arrn.figures import plot_kernel_quality
+
+        say(f"picture: {plot_kernel_quality(plot, size=size, next_size=next_size)}")

@@ -41,16 +41,14 @@ def predict(
     """
     from arrn.data import BadSample, read_input
     from arrn.evaluation import predict as answer
-    from arrn.models import signal_axes
-    from arrn.nn.arrn import ARRN, as_policy
-    from arrn.nn.config import config_of
+    from arrn.nn.network import as_network, as_policy, config_of
     from arrn.runs import load_network, pick_device
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
-    if chosen is not None and not isinstance(model, ARRN):
+    if chosen is not None and not as_network(model).adapts:
         say(f"{config_of(model)['name']} has no levels to skip: --policy changes nothing")
-    axes, channels, window = signal_axes(model) or 2, normalisation.channels, metadata.window or 1.0
+    axes, channels, window = as_network(model).ndim, normalisation.channels, metadata.window or 1.0
     readable: list[tuple[Path, Grid]] = []
     bad: list[BadSample] = []
 

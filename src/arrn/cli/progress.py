@@ -1,16 +1,33 @@
-"""How the progress of a run looks: bars on a terminal, plain lines elsewhere."""
+"""How the progress of a run looks, and of many at once: bars and a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
-from arrn.training import Watcher
+if TYPE_CHECKING:  # help and completion do not wait for torch
+    from arrn.experiments.supervising import JobProgress
+    from arrn.training import Watcher
+
+_SECONDS_BETWEEN_LINES = 30.0
+_LINES_AROUND = 7  # title, head, frame, caption, and the line below
+_MOST_TELLING = ("training", "evaluating", "timing", "failed", "stopped", "waiting", "finished")
+_STYLES = {
+    "training": "bold",
+    "evaluating": "bold",
+    "timing": "bold",
+    "finished": "green",
+    "failed": "red",
+    "stopped": "yellow",
+}
 
 
 @contextmanager
@@ -128,3 +145,53 @@ def duration(seconds: float | None) -> str:
     return (
         f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"
     )
+
+
+@contextmanager
+def board(console: Console) -> Iterator[Callable[[Sequence[JobProgress]], None]]:
+    """What is to be told of the progress, to suit where the output goes."""
+    if not console.is_terminal:
+        yield _BoardLines(console)
+        return
+    with Live(console=console, refresh_per_second=4) as live:
+        yield lambda progress: live.update(progress_table(progress, max(1, console.height - _LINES_AROUND)))
+
+
+def progress_table(progress: Sequence[JobProgress], room: int | None = None) -> Table:
+    """A row for each run; where there is not `room` for all of them, those that something happens to come first."""
+    ended = sum(each.state in ("finished", "failed") for each in progress)
+    table = Table(title=f"{ended} of {len(progress)} runs ended", caption="accuracy: on the training set")
+    if room is not None and len(progress) > room:
+        progress = sorted(progress, key=lambda each: _MOST_TELLING.index(each.state))[:room]
+    for column in ("run", "state", "epoch", "accuracy", "left"):
+        table.add_column(column, justify="left" if column in ("run", "state") else "right", no_wrap=True)
+    for each in progress:
+        accuracy = "" if each.accuracy is None else f"{each.accuracy:.1%}"
+        left = duration(each.seconds_left) if each.state == "training" else ""
+        style = _STYLES.get(each.state, "dim")
+        epoch = f"{each.epoch}/{each.epochs}"
+        table.add_row(escape(each.job.title), each.state, epoch, accuracy, left, style=style)
+    return table
+
+
+class _BoardLines:
+    """A line when a run changes its state, and now and then one on how far it is."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.told: dict[str, tuple[str, int, float]] = {}
+
+    def __call__(self, progress: Sequence[JobProgress]) -> None:
+        for each in progress:
+            state, epoch, when = self.told.get(each.job.title, ("waiting", 0, 0.0))
+            due = each.epoch > epoch and time.monotonic() - when > _SECONDS_BETWEEN_LINES
+            if each.state != state or due:
+                self.told[each.job.title] = (each.state, each.epoch, time.monotonic())
+                self.console.print(_board_line(each), markup=False, highlight=False, soft_wrap=True)
+
+
+def _board_line(progress: JobProgress) -> str:
+    accuracy = "" if progress.accuracy is None else f"  accuracy {progress.accuracy:.1%}"
+    training = progress.state == "training" and progress.seconds_left is not None
+    left = f"  {duration(progress.seconds_left)} left" if training else ""
+    return f"{progress.job.title}: {progress.state}  epoch {progress.epoch}/{progress.epochs}{accuracy}{left}"

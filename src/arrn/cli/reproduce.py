@@ -1,31 +1,37 @@
-"""`arrn reproduce`."""
+"""`arrn reproduce`, how it and `arrn sweep` carry out many jobs, and `arrn job`, the process of one of them."""
 
 from __future__ import annotations
 
+import ctypes
+import signal
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from arrn.cli.console import data_root, print_wide, say
-from arrn.cli.running import job_table, run_jobs
+from arrn.cli.console import console, data_root, print_wide, say
+from arrn.cli.progress import board, watch
+from arrn.datasets import REPRODUCED
+from arrn.errors import RunError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.jobs import Job
     from arrn.experiments.plan import PlannedRun
     from arrn.runs import Machine
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
 
 def reproduce(
     experiment: Annotated[
         str, typer.Argument(help="robustness, rivals, efficiency, generalization, ablation or all of them.")
     ],
-    dataset: Annotated[
-        str,
-        typer.Option(
-            help="cifar10, cifar100, tinyimagenet, stl10, imagenette96, fsdd, adrenalmnist3d, or the shipped sample."
-        ),
-    ],
+    dataset: Annotated[str, typer.Option(help=f"{', '.join(REPRODUCED[:-1])} or {REPRODUCED[-1]}.")],
+    *,
     data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each network with this many seeds, from 0 on.")] = 1,
     only: Annotated[
@@ -61,7 +67,7 @@ def reproduce(
     runs = choose(plan(dataset), experiment, only or [])
     machine = Machine(device, compiled=compiled)
     chosen = [
-        _job(run, dataset, data_root(data), seed, epochs, out, results, machine)
+        _job(run, seed, dataset, data_root(data), epochs=epochs, out=out, results=results, machine=machine)
         for seed in range(seeds)
         for run in runs
     ]
@@ -83,26 +89,104 @@ def reproduce(
 
 def _job(
     run: PlannedRun,
+    seed: int,
     dataset: str,
     data: str | None,
-    seed: int,
+    *,
     epochs: int | None,
     out: Path,
     results: Path,
     machine: Machine,
 ) -> Job:
     from arrn.experiments.jobs import Job
-    from arrn.experiments.sets import experiment_set
     from arrn.runs import RunSettings
+    from arrn.training import recipe_for
 
     changes = dict(run.recipe) | ({} if epochs is None else {"epochs": epochs})
-    recipe = experiment_set(dataset).recipe.with_options(changes)
+    recipe = recipe_for(dataset).with_options(changes)
     settings = RunSettings(dataset, run.model, run.options, recipe, seed, data=data)
     again = f"arrn reproduce {run.experiments[0]} --dataset {dataset} --only {run.name} --seeds {seed + 1}"
     command = again + ("" if epochs is None else f" --epochs {epochs}")
-    return Job(run.name, settings, out.resolve(), results.resolve(), run.experiments, "test", machine, command)
+    return Job(
+        run.name,
+        settings,
+        out.resolve(),
+        results.resolve(),
+        experiments=run.experiments,
+        machine=machine,
+        command=command,
+    )
 
 
 def _is_untimed(job: Job) -> bool:
     result = job.read_result()
     return result is not None and not result.timings
+
+
+def job_table(jobs: Sequence[Job], title: str) -> Table:
+    """A row for each job: what it is and how far."""
+    table = Table(title=escape(title))
+    for column in ("run", "model", "experiments", "epochs", "state"):
+        # Names of designs may be longer than a terminal is wide: they fold, so that the rest is seen.
+        short = column in ("epochs", "state")
+        table.add_column(column, justify="right" if column == "epochs" else "left", no_wrap=short, overflow="fold")
+    for job in jobs:
+        cells = (job.title, job.settings.model, ", ".join(job.experiments))
+        table.add_row(*map(escape, cells), str(job.settings.recipe.epochs), job.state())
+    return table
+
+
+def run_jobs(jobs: Sequence[Job], at_once: int, timing: bool = False) -> RunError | None:
+    """Carries out jobs, or measures the times of finished ones; shows how, says what failed and where it told why.
+
+    Returns:
+        What to raise in the end, when some failed: what the others left is of use all the same.
+    """
+    from arrn.data import open_dataset
+    from arrn.experiments.supervising import CARRY_OUT, MEASURE_TIMES, supervise
+
+    if not jobs:
+        return None
+    say(f"{len(jobs)} to {'time' if timing else 'train and evaluate'}, {min(at_once, len(jobs))} at once")
+    # What has to be downloaded is, once, before several processes would do it at the same time.
+    for dataset, data in {(job.settings.dataset, job.settings.data) for job in jobs}:
+        open_dataset(dataset, data)
+    try:
+        with board(console) as tell:
+            command, doing = (MEASURE_TIMES, "timing") if timing else (CARRY_OUT, "training")
+            ended = supervise(jobs, at_once, tell, command=command, doing=doing)
+    except KeyboardInterrupt:
+        say("stopped, with checkpoints: the same command goes on")
+        raise
+    failed = [progress for progress in ended if progress.state == "failed"]
+    for progress in failed:
+        say(f"{progress.job.title} failed; the end of {progress.job.output}:")
+        say("".join(f"    {line}\n" for line in progress.last_words.splitlines()).rstrip("\n"))
+    names = ", ".join(progress.job.title for progress in failed)
+    wrong = f"{len(failed)} of {len(jobs)} runs failed: {names}; the same command tries them again"
+    return RunError(wrong) if failed else None
+
+
+def job(
+    file: Annotated[Path, typer.Argument(help="The job's file.")],
+    times: Annotated[bool, typer.Option("--times", help="Measure the times of a finished one.")] = False,
+) -> None:
+    """Carry out one run of `arrn reproduce` or `arrn sweep`.
+
+    Example: arrn job runs/reproduce/cifar10/resnet18-seed0.job.json
+    """
+    _end_with_the_parent()
+    from arrn.experiments.jobs import carry_out, measure_times, read_job
+
+    chosen = read_job(file)
+    if times:
+        say(f"result: {measure_times(chosen)}")
+        return
+    with watch(console) as watcher:
+        say(f"result: {carry_out(chosen, watcher, say)}")
+
+
+def _end_with_the_parent() -> None:
+    """A supervisor that is killed cannot ask its runs to stop: Linux does it then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

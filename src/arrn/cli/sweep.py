@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from arrn.cli.console import console, data_root, numbers, print_wide, say, set_or_path, whole_numbers
-from arrn.cli.running import job_table, run_jobs
+from arrn.cli.reproduce import job_table, run_jobs
+from arrn.datasets import facts_of
 from arrn.errors import ArrnError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
@@ -26,6 +27,7 @@ _Lists = list[str] | None
 
 def sweep(
     dataset: Annotated[str, typer.Argument(help="sample, cifar10, ..., or the path of a folder.")],
+    *,
     sizes: Annotated[_Lists, typer.Option(help="A ladder, such as 32,16,8; repeatable.")] = None,
     features: Annotated[_Lists, typer.Option(help="One for each size, such as 64,128,256; repeatable.")] = None,
     expansion: Annotated[_Lists, typer.Option(help="One number, or one for each size; repeatable.")] = None,
@@ -71,16 +73,27 @@ def sweep(
 
     from arrn.data import hold_out, open_dataset
     from arrn.experiments.jobs import Job
-    from arrn.experiments.sets import usual_set
     from arrn.experiments.sweep import design_name, permute, rank
     from arrn.models import DESIGNS, create_model
     from arrn.runs import Machine, RunSettings, pick_device
+    from arrn.training import recipe_for
 
     pick_device(device)
     dataset = set_or_path(dataset, data)
-    root, usual = data_root(data), usual_set(dataset)
-    shape = (sizes, features, expansion, depth, repeats)
-    designs = permute(_axes(DESIGNS[usual.design], *shape, p, block, blockless, block_dropout))
+    root = data_root(data)
+    axes = _axes(
+        DESIGNS[facts_of(dataset).design],
+        sizes=sizes,
+        features=features,
+        expansion=expansion,
+        depth=depth,
+        repeats=repeats,
+        p=p,
+        block=block,
+        blockless=blockless,
+        block_dropout=block_dropout,
+    )
+    designs = permute(axes)
     if len(designs) > limit:
         raise ArrnError(f"that are {len(designs)} designs, more than {limit}: fewer choices, or --limit {len(designs)}")
     train = open_dataset(dataset, root).train
@@ -89,7 +102,7 @@ def sweep(
     with torch.device("meta"):
         for options in designs:
             create_model("arrn", **options)
-    recipe = usual.recipe.with_options({} if epochs is None else {"epochs": epochs})
+    recipe = recipe_for(dataset).with_options({} if epochs is None else {"epochs": epochs})
     folder, machine = out.resolve(), Machine(device, compiled=compiled)
     command = shlex.join(["arrn", *sys.argv[1:]])
     chosen = [
@@ -122,6 +135,7 @@ def sweep(
 
 def _axes(
     design: Design,
+    *,
     sizes: _Lists,
     features: _Lists,
     expansion: _Lists,
@@ -135,24 +149,24 @@ def _axes(
     """What was given, the rest from the data set's own design."""
     from arrn.experiments.sweep import Axes
 
+    without = [[] if text.strip() == "none" else whole_numbers("--blockless", text) for text in blockless or []]
     return Axes(
-        [whole_numbers("--sizes", text) for text in sizes or []] or [design.sizes],
-        [whole_numbers("--features", text) for text in features or []] or [design.features],
-        [numbers("--expansion", text) for text in expansion or []] or [design.expansion],
-        [whole_numbers("--depth", text) for text in depth or []] or [design.depth],
-        [design.dropout] if p is None else numbers("--p", p),
-        [name.strip() for name in block.split(",")],
-        [[] if text.strip() == "none" else whole_numbers("--blockless", text) for text in blockless or []]
-        or [design.blockless],
-        [whole_numbers("--repeats", text) for text in repeats or []] or [design.repeats],
-        [design.block_dropout] if block_dropout is None else numbers("--block-dropout", block_dropout),
+        sizes=[whole_numbers("--sizes", text) for text in sizes or []] or [design.sizes],
+        features=[whole_numbers("--features", text) for text in features or []] or [design.features],
+        expansion=[numbers("--expansion", text) for text in expansion or []] or [design.expansion],
+        depth=[whole_numbers("--depth", text) for text in depth or []] or [design.depth],
+        p=[design.dropout] if p is None else numbers("--p", p),
+        block=[name.strip() for name in block.split(",")],
+        blockless=without or [design.blockless],
+        repeats=[whole_numbers("--repeats", text) for text in repeats or []] or [design.repeats],
+        block_dropout=[design.block_dropout] if block_dropout is None else numbers("--block-dropout", block_dropout),
     )
 
 
 def _show(standings: Sequence[Standing], title: str, stem: Path, command: str) -> None:
     """The table, its JSON file, and the picture."""
     from arrn.experiments.sweep import find_front, write_standings
-    from arrn.figures.pareto import ParetoPoint, plot_pareto
+    from arrn.figures import ParetoPoint, plot_pareto
     from arrn.provenance import provenance
 
     front = {standing.name for standing in find_front(standings)}

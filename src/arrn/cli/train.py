@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from arrn.cli.console import assignments, console, data_root, say, set_or_path, whole_numbers
+from arrn.cli.progress import watch
+from arrn.datasets import facts_of
 from arrn.errors import ArrnError
 
 _Data = Annotated[
@@ -18,6 +20,7 @@ _Data = Annotated[
 
 def train(
     dataset: Annotated[str, typer.Argument(help="A name such as sample or cifar10, or the path of a folder.")],
+    *,
     model: Annotated[str | None, typer.Option(help="A name that `arrn models` lists.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
     data: _Data = None,
@@ -87,14 +90,11 @@ def train(
 
     arrn train cifar10 --out runs/first --resume
     """
-    from arrn.cli.progress import watch
-    from arrn.experiments.sets import usual_set
     from arrn.runs import Machine, RunSettings, read_settings, run_training
-    from arrn.training import read_recipe
+    from arrn.training import read_recipe, recipe_for
 
     dataset = set_or_path(dataset, data)
-    usual = usual_set(dataset)
-    model_name = model or usual.design
+    model_name = model or facts_of(dataset).design
     folder = out or Path("runs") / f"{Path(dataset).name}-{model_name}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": dataset, "model": model, "seed": seed, "holdout": holdout}
     given |= {"window": window, "sample_rate": sample_rate}
@@ -103,7 +103,7 @@ def train(
     saved = read_settings(folder) if resume else None
     if resume and saved is None:
         raise ArrnError(f"there is no run in {folder} to resume: without --resume, one is started there")
-    start = saved or RunSettings(dataset, model_name, recipe=usual.recipe)
+    start = saved or RunSettings(dataset, model_name, recipe=recipe_for(dataset))
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
@@ -114,7 +114,15 @@ def train(
         options["dropout"] = dropout
     settings = dataclasses.replace(start, **given, options=options)
     machine = Machine(
-        device, stream, workers, compiled, deterministic, checkpoint_every, tensorboard, captured, sync_batch_norm
+        device=device,
+        stream=stream,
+        workers=workers,
+        compiled=compiled,
+        deterministic=deterministic,
+        checkpoint_every=checkpoint_every,
+        tensorboard=tensorboard,
+        captured=captured,
+        sync_batch_norm=sync_batch_norm,
     )
     with watch(console) as watcher:
         run_training(settings, folder, machine, resume, watcher, say)

@@ -6,7 +6,7 @@ from arrn.data.catalog import Dataset, list_datasets, open_dataset
 from arrn.data.decoding import PICTURES, Codec, decode, header_size
 from arrn.data.examining import Examined, examine, hold_out
 from arrn.data.folder import ClassFolders, ImageFolder
-from arrn.data.layouts import read_input
+from arrn.data.inputs import read_input
 from arrn.data.npz import NpzArrays
 from arrn.data.parquet import ParquetFiles
 from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets

@@ -1,4 +1,4 @@
-"""Batches for training, from memory or from disk: the same batches in the same order."""
+"""Batches for training and evaluation, from memory or from disk: the same batches in the same order."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from arrn.signal.grid import Grid
 from arrn.signal.scaling import full_scale
 from arrn.teamwork import Team
 
+_ENOUGH = 20_000  # samples; more change the third digit at most
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -41,6 +43,43 @@ class Batch:
     def total(self) -> int:
         """How many samples share the step."""
         return self.whole or len(self.labels)
+
+
+def open_batches(
+    examined: Examined,
+    placement: Placement,
+    *,
+    batch_size: int,
+    device: torch.device,
+    seed: int = 0,
+    stream: bool | None = None,
+    workers: int = 2,
+    progress: Callable[[int], None] | None = None,
+    team: Team | None = None,
+) -> Batches:
+    """Batches of the samples on the grids that `placement` gives them.
+
+    Args:
+        examined: the samples and their sizes.
+        placement: the grid of each size.
+        batch_size: samples per batch, at most.
+        device: where batches are made.
+        seed: of the order of epochs.
+        stream: read from disk (True), keep in memory (False), or whichever the free memory allows (None).
+        workers: processes that read from disk.
+        progress: told the number of samples read into memory so far.
+        team: the processes that share the batches.
+    """
+    if stream is None:
+        stream = not fits_in_memory(examined, placement, device)
+    batches: Batches
+    if stream:
+        batches = StreamedBatches(examined, placement, batch_size, seed, device, workers)
+    else:
+        batches = MemoryBatches(load_buckets(examined, placement, device, progress), batch_size, seed)
+    if team is not None:
+        batches.team = team
+    return batches
 
 
 class Batches(ABC):
@@ -213,45 +252,6 @@ def _end_workers(loader: DataLoader[torch.Tensor]) -> None:
     if isinstance(iterator, _MultiProcessingDataLoaderIter):
         iterator._shutdown_workers()
     loader._iterator = None
-
-
-def open_batches(
-    examined: Examined,
-    placement: Placement,
-    batch_size: int,
-    device: torch.device,
-    seed: int = 0,
-    stream: bool | None = None,
-    workers: int = 2,
-    progress: Callable[[int], None] | None = None,
-    team: Team | None = None,
-) -> Batches:
-    """Batches of the samples on the grids that `placement` gives them.
-
-    Args:
-        examined: the samples and their sizes.
-        placement: the grid of each size.
-        batch_size: samples per batch, at most.
-        device: where batches are made.
-        seed: of the order of epochs.
-        stream: read from disk (True), keep in memory (False), or whichever the free memory allows (None).
-        workers: processes that read from disk.
-        progress: told the number of samples read into memory so far.
-        team: the processes that share the batches.
-    """
-    if stream is None:
-        stream = not fits_in_memory(examined, placement, device)
-    batches: Batches
-    if stream:
-        batches = StreamedBatches(examined, placement, batch_size, seed, device, workers)
-    else:
-        batches = MemoryBatches(load_buckets(examined, placement, device, progress), batch_size, seed)
-    if team is not None:
-        batches.team = team
-    return batches
-
-
-_ENOUGH = 20_000  # samples; more change the third digit at most
 
 
 def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float, ...]]:

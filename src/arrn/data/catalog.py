@@ -5,21 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
-from arrn.data.layouts import DOWNLOADS, LAYOUTS, LOOKED_FOR, Splits
+from arrn.data.layouts import LAYOUTS, LOOKED_FOR, Splits, download
 from arrn.data.published import SAMPLE_FOLDER, default_root
 from arrn.data.sound import Window
 from arrn.data.source import Source
+from arrn.datasets import DATASETS, facts_of
 from arrn.errors import ArrnError, unknown_name
-
-Statistics: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
-
-CIFAR10_STATISTICS: Statistics = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-CIFAR100_STATISTICS: Statistics = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-PUBLISHED = {"sample": CIFAR10_STATISTICS, "cifar10": CIFAR10_STATISTICS, "cifar100": CIFAR100_STATISTICS}
-
-NAMES = ("sample", "imagenette", *DOWNLOADS)
 
 _FEWEST_CLASSES = 2
 
@@ -57,7 +49,7 @@ def list_datasets() -> list[str]:
     >>> list_datasets()
     ['cifar10', 'cifar100', 'imagenette', 'sample', 'stl10', 'tinyimagenet']
     """
-    return sorted(NAMES)
+    return sorted(name for name, facts in DATASETS.items() if facts.access != "root")
 
 
 def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: Window | None = None) -> Dataset:
@@ -76,15 +68,16 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
     (5000, 1000, torch.Size([3, 32, 32]))
     """
     by_name = True  # a path of the user's own may be called cifar10 too
-    if root is None and name == "sample":
+    access = facts_of(name).access
+    if root is None and access == "shipped":
         root = SAMPLE_FOLDER
-    if root is None and name in DOWNLOADS:
+    if root is None and access == "download":
         root = default_root()
-    if root is None and name == "imagenette" and not Path(name).is_dir():
-        raise ArrnError("imagenette is not downloaded: unpack its archive and give the folder with --data ROOT")
+    if root is None and access == "unpack" and not Path(name).is_dir():
+        raise ArrnError(f"{name} is not downloaded: unpack its archive and give the folder with --data ROOT")
     if root is None:
         if not (os.sep in name or name.startswith("~") or Path(name).exists()):
-            unknown = unknown_name("data set", name, NAMES)
+            unknown = unknown_name("data set", name, list_datasets())
             raise ArrnError(f"{unknown}; for your own, give the path of its folder, or --data ROOT")
         root, by_name = Path(name).expanduser(), False
         name = root.resolve().name if root.is_dir() else root.stem
@@ -95,18 +88,16 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
     for other in (splits.test, splits.validation):
         if other is not None and other.form != splits.train.form:
             raise ArrnError(f"the splits of {root} are of different kinds: {splits.train.form} and {other.form}")
-    mean, std = _published_statistics(name, splits.train.form.channels) if by_name else (None, None)
+    statistics = facts_of(name).statistics if by_name else None
+    if statistics is None or len(statistics[0]) != splits.train.form.channels:  # it may only bear the name
+        mean = std = None
+    else:
+        mean, std = statistics
     return Dataset(splits.train.name, splits.train, splits.test, mean, std, splits.remark, splits.validation)
 
 
-def _published_statistics(name: str, channels: int) -> Statistics | tuple[None, None]:
-    """Those of a known set; none for what only bears its name, which other channels give away."""
-    mean, std = PUBLISHED.get(name, ((), ()))
-    return (mean, std) if len(mean) == channels else (None, None)
-
-
 def _open_splits(name: str, root: Path, window: Window, by_name: bool) -> Splits:
-    may_download = by_name and name in DOWNLOADS
+    may_download = by_name and facts_of(name).access == "download"
     if root.is_dir() or (root.is_file() and root.suffix in (".npz", ".zip")):
         for layout in LAYOUTS:
             splits = layout(name, root, window, by_name)
@@ -115,5 +106,5 @@ def _open_splits(name: str, root: Path, window: Window, by_name: bool) -> Splits
     elif root.exists() or not may_download:
         raise ArrnError(f"{root} is {'not a folder' if root.exists() else 'missing'}: it should be the data set's root")
     if may_download:
-        return DOWNLOADS[name](name, root)
+        return download(name, root)
     raise ArrnError(f"{root} holds no data set of a known layout. Looked for {LOOKED_FOR}")

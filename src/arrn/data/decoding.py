@@ -1,4 +1,4 @@
-"""Files to samples: what class folders and parquet files need to know of what their files hold."""
+"""Files to samples: what class folders and parquet files need of a kind of file, and how images are decoded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ import torch
 from arrn.data.source import IMAGE, BadSample, Form
 from arrn.errors import ArrnError, needs
 from arrn.signal.grid import Grid
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Encoded: TypeAlias = bytes | str | os.PathLike[str]
+"""The bytes of a file, or its path."""
+
+# Pillow knows many more, some of which start other programs; it tries them in order, so the usual ones come first.
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+_ORIENTATION = 0x0112  # the EXIF tag
+_SIDEWAYS = (5, 6, 7, 8)  # the orientations that swap height and width
 
 
 class Codec(ABC):
@@ -60,19 +71,6 @@ class PictureCodec(Codec):
 PICTURES = PictureCodec()
 
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-
-Encoded: TypeAlias = bytes | str | os.PathLike[str]
-"""The bytes of a file, or its path."""
-
-# Pillow knows many more, some of which start other programs; it tries them in order, so the usual ones come first.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-ORIENTATION = 0x0112  # the EXIF tag
-SIDEWAYS = (5, 6, 7, 8)  # the orientations that swap height and width
-
-
 def decode(encoded: Encoded, where: str, grey: bool = False) -> torch.Tensor:
     """The image as uint8 of shape (3, height, width), RGB, or (1, height, width), its luma.
 
@@ -100,7 +98,7 @@ def header_size(encoded: Encoded, where: str) -> tuple[int, int]:
     """
     with _opened(encoded, where) as image:
         width, height = image.size
-        return (width, height) if _orientation(image) in SIDEWAYS else (height, width)
+        return (width, height) if _orientation(image) in _SIDEWAYS else (height, width)
 
 
 @contextmanager
@@ -111,7 +109,7 @@ def _opened(encoded: Encoded, where: str) -> Iterator[Image.Image]:
     try:
         if not (encoded if isinstance(encoded, bytes) else os.stat(encoded).st_size):
             raise BadSample(where, "it is empty")
-        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=FORMATS) as image:
+        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded, formats=_FORMATS) as image:
             width, height = image.size
             limit = Image.MAX_IMAGE_PIXELS
             if width < 1 or height < 1 or (limit is not None and width * height > limit):
@@ -129,7 +127,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, UnidentifiedImageError):
-        return f"not an image of a known format ({', '.join(FORMATS)}), or a corrupt one"
+        return f"not an image of a known format ({', '.join(_FORMATS)}), or a corrupt one"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return "its size cannot be meant: more pixels than PIL.Image.MAX_IMAGE_PIXELS"
     if isinstance(error, OSError) and error.strerror:
@@ -162,7 +160,7 @@ def _orientation(image: Image.Image) -> int:
         return 1  # Pillow turns these itself, and gives the size of what comes out
     try:
         # A PNG's own getexif decodes the whole image, in case there is more behind the pixels.
-        return int(Image.Image.getexif(image).get(ORIENTATION, 1))
+        return int(Image.Image.getexif(image).get(_ORIENTATION, 1))
     except Exception:  # a damaged EXIF block is no reason to lose the image
         return 1
 

@@ -1,4 +1,4 @@
-"""Seeds from seeds: independent streams of randomness that depend on nothing but names and numbers."""
+"""Which samples make each batch of an epoch, from a seed: nothing else is remembered."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+# A bucket of at least this many full batches leaves out its remainder (other samples each epoch), so
+# that every batch has one shape; smaller ones are split evenly, so that nothing much is left out.
+_MANY = 8
 
 
 def derive_seed(seed: int, *path: str | int) -> int:
@@ -22,11 +26,6 @@ def derive_seed(seed: int, *path: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) >> 1
 
 
-# A bucket of at least this many full batches leaves out its remainder (other samples each epoch), so
-# that every batch has one shape; smaller ones are split evenly, so that nothing much is left out.
-_MANY = 8
-
-
 @dataclass(frozen=True)
 class PlannedBatch:
     """The samples of one batch, by their places in the bucket.
@@ -40,10 +39,6 @@ class PlannedBatch:
     bucket: int
     places: torch.Tensor
     whole: int
-
-
-def _whole_batch(bucket: int, places: torch.Tensor) -> PlannedBatch:
-    return PlannedBatch(bucket, places, len(places))
 
 
 def plan_epoch(counts: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[PlannedBatch]:
@@ -65,7 +60,7 @@ def plan_epoch(counts: Sequence[int], batch_size: int, seed: int, epoch: int) ->
     for bucket, count in enumerate(counts):
         lengths = _batch_lengths(count, batch_size)
         order = torch.randperm(count, generator=generator)[: sum(lengths)]
-        batches += [_whole_batch(bucket, places) for places in torch.split(order, lengths)]
+        batches += [PlannedBatch(bucket, places, len(places)) for places in torch.split(order, lengths)]
     return [batches[n] for n in torch.randperm(len(batches), generator=generator).tolist()]
 
 
@@ -76,7 +71,7 @@ def plan_in_order(counts: Sequence[int], batch_size: int) -> list[PlannedBatch]:
     [[0, 1], [2], [0]]
     """
     return [
-        _whole_batch(bucket, places)
+        PlannedBatch(bucket, places, len(places))
         for bucket, count in enumerate(counts)
         if count
         for places in torch.split(torch.arange(count), batch_size)

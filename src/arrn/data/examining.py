@@ -1,4 +1,4 @@
-"""Working through many samples in order, by threads where they pay."""
+"""Before training: every sample looked over, and a validation split held out."""
 
 from __future__ import annotations
 
@@ -16,40 +16,14 @@ from arrn.data.source import BadSample, Selection, Source
 from arrn.errors import ArrnError
 from arrn.signal.grid import Grid
 
-Result = TypeVar("Result")
-
-CHUNK = 64
-# Seconds a sample. Threads gain on slow disks and large images; on small ones they lose half to Python's lock.
-THREADS_PAY_FROM = 1e-3
-
-
-def in_chunks(work: Callable[[range], Result], count: int) -> Iterator[Result]:
-    """``work`` on each chunk of ``range(count)``, in order; closing the iterator drops what is still to do.
-
-    The first two chunks are done here; how long the second takes tells whether the others are worth threads (the
-    first one also loads decoders and opens files).
-
-    >>> list(in_chunks(len, 150))
-    [64, 64, 22]
-    """
-    chunks = [range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK)]
-    yield from map(work, chunks[:1])
-    begin = time.perf_counter()
-    timed = [work(chunk) for chunk in chunks[1:2]]
-    taken = time.perf_counter() - begin
-    yield from timed
-    if taken < THREADS_PAY_FROM * CHUNK:
-        yield from map(work, chunks[2:])
-        return
-    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
-    try:
-        yield from pool.map(work, chunks[2:])
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
+_Result = TypeVar("_Result")
 Look: TypeAlias = tuple[Grid, tuple[str, ...]]
 """What there is to see of a good sample: its grid, and what reading it changes."""
+
+_CHUNK = 64
+
+# Seconds a sample. Threads gain on slow disks and large images; on small ones they lose half to Python's lock.
+_THREADS_PAY_FROM = 1e-3
 
 
 @dataclass(frozen=True)
@@ -136,6 +110,31 @@ def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample
         return answers
 
     return in_chunks(look, len(source))
+
+
+def in_chunks(work: Callable[[range], _Result], count: int) -> Iterator[_Result]:
+    """``work`` on each chunk of ``range(count)``, in order; closing the iterator drops what is still to do.
+
+    The first two chunks are done here; how long the second takes tells whether the others are worth threads (the
+    first one also loads decoders and opens files).
+
+    >>> list(in_chunks(len, 150))
+    [64, 64, 22]
+    """
+    chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+    yield from map(work, chunks[:1])
+    begin = time.perf_counter()
+    timed = [work(chunk) for chunk in chunks[1:2]]
+    taken = time.perf_counter() - begin
+    yield from timed
+    if taken < _THREADS_PAY_FROM * _CHUNK:
+        yield from map(work, chunks[2:])
+        return
+    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+    try:
+        yield from pool.map(work, chunks[2:])
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _check_classes(source: Source, kept: Source, bad: list[BadSample]) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from arrn.data.decoding import PICTURES, Codec, decode
+from arrn.data.decoding import PICTURES, Codec
 from arrn.data.folder import ClassFolders, files_in, find_class_folder
-from arrn.data.npz import decode_npy, find_npz, open_npz
+from arrn.data.npz import find_npz, open_npz
 from arrn.data.parquet import ParquetFiles, find_parquet
 from arrn.data.published import (
     CIFAR_FOLDERS,
@@ -21,8 +19,8 @@ from arrn.data.published import (
     find_stl10,
     imagenette_words,
 )
-from arrn.data.sound import SoundCodec, Window, decode_wav, fit_window
-from arrn.data.source import SPLIT_NAMES, BadSample, Source
+from arrn.data.sound import SoundCodec, Window
+from arrn.data.source import SPLIT_NAMES, Source
 from arrn.data.tinyimagenet import TinyImageNet, download_tinyimagenet, find_tinyimagenet
 from arrn.errors import ArrnError
 
@@ -85,10 +83,6 @@ def _cifar(name: str, root: Path, window: Window, by_name: bool) -> Splits | Non
     return Splits(CifarBatches(kind, root, "train", name, by_name), CifarBatches(kind, root, "test", name, by_name))
 
 
-def _download_cifar(name: str, root: Path) -> Splits:
-    return Splits(CifarBatches(name, root, "train", download=True), CifarBatches(name, root, "test", download=True))
-
-
 def _stl10(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     folder = find_stl10(root)
     return None if folder is None else _open_stl10(name, folder)
@@ -101,11 +95,6 @@ def _open_stl10(name: str, folder: Path) -> Splits:
 def _tinyimagenet(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
     files = find_tinyimagenet(root)
     return None if files is None else Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
-
-
-def _download_tinyimagenet(name: str, root: Path) -> Splits:
-    files = download_tinyimagenet(root)
-    return Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
 
 
 def _npz(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
@@ -156,30 +145,12 @@ LOOKED_FOR = (
     f"({', '.join(CIFAR_FOLDERS.values())}), STL10's (stl10_binary) and TinyImageNet's (tiny-imagenet-200, or its zip)"
 )
 
-DOWNLOADS: dict[str, Callable[[str, Path], Splits]] = {
-    **dict.fromkeys(CIFAR_FOLDERS, _download_cifar),
-    "stl10": lambda name, root: _open_stl10(name, download_stl10(root)),
-    "tinyimagenet": _download_tinyimagenet,
-}
-"""How to fetch a set that is known by name into a root where it is not."""
 
-
-def read_input(path: Path, ndim: int, channels: int, seconds: float = 1.0) -> torch.Tensor:
-    """A file for a network whose signals have `ndim` axes: wav for one, an image for two, npy for three.
-
-    Colour images become grey for a network of one channel. Sound is a window at the file's own rate: a network that
-    adapts takes any, it only changes how many samples the window has.
-
-    Raises:
-        BadSample: for a file that cannot be read, or has other channels.
-    """
-    if ndim == 1:
-        sound, header = decode_wav(path, str(path))
-        signal = fit_window(sound, Window(seconds).samples(header.rate))
-    elif ndim == 2:
-        signal = decode(path, str(path), grey=channels == 1)
-    else:
-        signal = decode_npy(path)
-    if len(signal) != channels:
-        raise BadSample(str(path), f"it has {len(signal)} channels, and the network takes {channels}")
-    return signal
+def download(name: str, root: Path) -> Splits:
+    """Fetches a set that can be downloaded (`arrn.datasets`) into a root where it is not, and opens it."""
+    if name == "stl10":
+        return _open_stl10(name, download_stl10(root))
+    if name == "tinyimagenet":
+        files = download_tinyimagenet(root)
+        return Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
+    return Splits(CifarBatches(name, root, "train", download=True), CifarBatches(name, root, "test", download=True))

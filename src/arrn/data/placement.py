@@ -1,4 +1,4 @@
-"""Where samples go before they are stacked: those of many sizes, each on the grid it is meant for."""
+"""The grid that each sample is brought to before samples are stacked, and stacks of those that share one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from arrn.data.source import BadSample, Source
 from arrn.signal.grid import Grid, format_grid, grid_of
 from arrn.signal.kernels import Kernel, kernel
 from arrn.signal.resample import resample
+
+# Of the memory that is free; the rest is for the network and its activations.
+_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,6 @@ class Placement:
         if size not in self.targets or grid not in (None, self.targets[size]):
             raise BadSample(source.where(index), f"it has become {format_grid(size)} since it was looked at")
         return self(image)
-
-
-# Of the memory that is free; the rest is for the network and its activations.
-_SHARE = 0.4
 
 
 @dataclass(frozen=True)

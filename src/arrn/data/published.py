@@ -15,6 +15,27 @@ import torch
 from arrn.data.source import Source
 from arrn.errors import ArrnError, needs
 
+CIFAR_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
+
+# What the published archives unpack to, the largest images first.
+IMAGENETTE_FOLDERS = ("imagenette2", "imagenette2-320", "imagenette2-160")
+SAMPLE_FOLDER = Path(__file__).parent / "sample"
+_STL10_FOLDER = "stl10_binary"
+_STL10_SHAPE = (3, 96, 96)
+_STL10_CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
+_IMAGENETTE_WORDS = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+
 
 def default_root() -> Path:
     """Where downloads go: ``$XDG_CACHE_HOME/arrn``, by default ``~/.cache/arrn``."""
@@ -23,7 +44,7 @@ def default_root() -> Path:
 
 
 @contextmanager
-def fetched(name: str, root: Path) -> Iterator[None]:
+def downloading(name: str, root: Path) -> Iterator[None]:
     """Around a download: what goes wrong is one line that says what would do instead."""
     try:
         yield
@@ -33,9 +54,6 @@ def fetched(name: str, root: Path) -> Iterator[None]:
             f"cannot download {name} to {root} ({reason}): "
             "give a folder that holds it with --data ROOT, or train on 'sample', which needs no download"
         ) from error
-
-
-CIFAR_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 
 class CifarBatches(Source):
@@ -53,7 +71,7 @@ class CifarBatches(Source):
         self, kind: str, root: str | os.PathLike[str], split: str, name: str | None = None, download: bool = False
     ) -> None:
         self.kind, self.root = kind, Path(root)
-        published = _load(kind, self.root, split, download)
+        published = _load_cifar(kind, self.root, split, download)
         labels = torch.tensor(published.targets, dtype=torch.int64)
         super().__init__(name or kind, split, published.classes, labels)
         self._images: np.ndarray[Any, Any] | None = published.data  # uint8, (N, 32, 32, 3)
@@ -66,14 +84,14 @@ class CifarBatches(Source):
 
     def read(self, index: int) -> torch.Tensor:
         if self._images is None:
-            self._images = _load(self.kind, self.root, self.split, download=False).data
+            self._images = _load_cifar(self.kind, self.root, self.split, download=False).data
         return torch.from_numpy(self._images[index].transpose(2, 0, 1).copy())
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_images": None}  # a worker process reads the files itself
 
 
-def _load(kind: str, root: Path, split: str, download: bool) -> Any:
+def _load_cifar(kind: str, root: Path, split: str, download: bool) -> Any:
     """torchvision's data set.
 
     The published files are pickles, which could run any code. torchvision compares the MD5 sum of every one
@@ -93,13 +111,8 @@ def _load(kind: str, root: Path, split: str, download: bool) -> Any:
                 raise ArrnError(
                     f"{folder} is incomplete or corrupt: delete it, and open_dataset({kind!r}) downloads it again"
                 ) from error
-        with fetched(kind, root):
+        with downloading(kind, root):
             return kinds[kind](root, train=split == "train", download=True)
-
-
-FOLDER = "stl10_binary"
-SHAPE = (3, 96, 96)
-CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 
 
 class Stl10Binary(Source):
@@ -118,13 +131,13 @@ class Stl10Binary(Source):
             if not file.is_file():
                 raise ArrnError(f"{file} is missing")
         labels = torch.from_numpy(np.fromfile(labels_file, np.uint8).astype(np.int64)) - 1  # they count from 1
-        found, expected = self.file.stat().st_size, len(labels) * int(np.prod(SHAPE))
+        found, expected = self.file.stat().st_size, len(labels) * int(np.prod(_STL10_SHAPE))
         if found != expected or not len(labels):
             raise ArrnError(
                 f"{self.file} has {found:,} bytes, but the {len(labels)} labels beside it ask for {expected:,}"
             )
         names = self.file.with_name("class_names.txt")
-        class_names = tuple(names.read_text().split()) if names.is_file() else CLASSES
+        class_names = tuple(names.read_text().split()) if names.is_file() else _STL10_CLASSES
         super().__init__(name, split, class_names, labels)
         self._images: np.ndarray[Any, Any] | None = None
 
@@ -132,12 +145,12 @@ class Stl10Binary(Source):
         return f"{self.file} image {index}"
 
     def size(self, index: int) -> tuple[int, ...]:
-        return SHAPE[1:]
+        return _STL10_SHAPE[1:]
 
     def read(self, index: int) -> torch.Tensor:
         self.check_label(index)
         if self._images is None:
-            self._images = np.memmap(self.file, np.uint8, "r").reshape(-1, *SHAPE)
+            self._images = np.memmap(self.file, np.uint8, "r").reshape(-1, *_STL10_SHAPE)
         return torch.from_numpy(self._images[index].transpose(0, 2, 1).copy())  # stored column by column
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,33 +159,16 @@ class Stl10Binary(Source):
 
 def find_stl10(root: Path) -> Path | None:
     """The folder of the binary files, `root` or its `stl10_binary`."""
-    return next((folder for folder in (root, root / FOLDER) if (folder / "train_X.bin").is_file()), None)
+    return next((folder for folder in (root, root / _STL10_FOLDER) if (folder / "train_X.bin").is_file()), None)
 
 
 def download_stl10(root: Path) -> Path:
     """Fetches the published archive (2.6 GB, its MD5 sum compared) through torchvision; the folder of its files."""
     with needs("torchvision", "downloading stl10"):
         from torchvision import datasets
-    with fetched("stl10", root):
+    with downloading("stl10", root):
         datasets.STL10(root, split="test", download=True)
-    return root / FOLDER
-
-
-# What the published archives unpack to, the largest images first.
-IMAGENETTE_FOLDERS = ("imagenette2", "imagenette2-320", "imagenette2-160")
-
-_WORDS = {
-    "n01440764": "tench",
-    "n02102040": "English springer",
-    "n02979186": "cassette player",
-    "n03000684": "chain saw",
-    "n03028079": "church",
-    "n03394916": "French horn",
-    "n03417042": "garbage truck",
-    "n03425413": "gas pump",
-    "n03445777": "golf ball",
-    "n03888257": "parachute",
-}
+    return root / _STL10_FOLDER
 
 
 def imagenette_words(class_names: Sequence[str]) -> tuple[str, ...]:
@@ -181,7 +177,4 @@ def imagenette_words(class_names: Sequence[str]) -> tuple[str, ...]:
     >>> imagenette_words(["n01440764", "cat"])
     ('tench', 'cat')
     """
-    return tuple(_WORDS.get(name, name) for name in class_names)
-
-
-SAMPLE_FOLDER = Path(__file__).parent / "sample"
+    return tuple(_IMAGENETTE_WORDS.get(name, name) for name in class_names)

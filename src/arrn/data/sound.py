@@ -1,4 +1,4 @@
-"""Wav files to 16-bit sound: PCM through the standard library, floating-point ones through scipy where it is there."""
+"""Sound: wav files decoded to 16 bits, cut or padded to a window, and resampled to its rate."""
 
 from __future__ import annotations
 
@@ -22,143 +22,7 @@ from arrn.errors import ArrnError
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import kernel
 
-Levels = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class WavHeader:
-    """What a wav file says of itself.
-
-    Attributes:
-        rate: samples a second.
-        channels: 1 for mono, 2 for stereo.
-        length: samples of each channel.
-    """
-
-    rate: int
-    channels: int
-    length: int
-
-
-def wav_header(encoded: Encoded, where: str) -> WavHeader:
-    """The header of a wav file, which must hold sound.
-
-    Args:
-        encoded: the bytes of the file, or its path.
-        where: what the error names.
-
-    Raises:
-        BadSample: for what is missing, no wav file, cut short, or of no length.
-    """
-    with _refusing(where):
-        try:
-            with _opened(encoded) as file:
-                return _checked(_header(file), where)
-        except wave.Error:
-            return _read_by_scipy(encoded, where)[0]
-
-
-def decode_wav(encoded: Encoded, where: str) -> tuple[torch.Tensor, WavHeader]:
-    """The sound as int16 of shape (1, length), its channels mixed down to their mean, and the header.
-
-    8, 16, 24 and 32 bits are scaled to 16, floating-point numbers from [-1, 1].
-
-    Raises:
-        BadSample: for what is missing, no wav file, cut short, or of no length.
-    """
-    with _refusing(where):
-        try:
-            with _opened(encoded) as file:
-                header = _checked(_header(file), where)
-                levels = _levels(file.readframes(header.length), file.getsampwidth())
-        except wave.Error:
-            header, levels = _read_by_scipy(encoded, where)
-        if levels.size < header.length * header.channels:
-            found = levels.size // header.channels
-            raise BadSample(where, f"it is cut short: {found} samples of the {header.length} that it announces")
-        mono = levels.reshape(header.length, header.channels).mean(axis=1)
-        sound = np.clip(np.rint(mono), -32768, 32767).astype(np.int16)
-        return torch.from_numpy(sound)[None], header
-
-
-@contextmanager
-def _opened(encoded: Encoded) -> Iterator[wave.Wave_read]:
-    with wave.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else os.fspath(encoded), "rb") as file:
-        yield file
-
-
-def _header(file: wave.Wave_read) -> WavHeader:
-    return WavHeader(file.getframerate(), file.getnchannels(), file.getnframes())
-
-
-def _checked(header: WavHeader, where: str) -> WavHeader:
-    if header.length < 1:
-        raise BadSample(where, "it has no samples: a clip of no length says nothing")
-    if header.rate < 1:
-        raise BadSample(where, f"its sample rate, {header.rate}, cannot be meant")
-    return header
-
-
-def _levels(data: bytes, width: int) -> Levels:
-    """Little-endian samples of `width` bytes, on the scale of 16 bits; those of a frame lie side by side."""
-    data = data[: len(data) // width * width]
-    if width == 1:  # the only unsigned one
-        return (np.frombuffer(data, np.uint8).astype(np.float64) - 128) * 256
-    if width == 3:
-        wide = np.zeros((len(data) // 3, 4), np.uint8)
-        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
-        return wide.view("<i4")[:, 0] / 65536
-    if width not in (2, 4):
-        raise ValueError(f"its samples have {8 * width} bits: 8, 16, 24 and 32 are read")
-    levels: Levels = np.frombuffer(data, f"<i{width}") / (1 if width == 2 else 65536)
-    return levels
-
-
-def _read_by_scipy(encoded: Encoded, where: str) -> tuple[WavHeader, Levels]:
-    """What `wave` does not know: floating-point numbers, and before Python 3.12 the extensible header."""
-    if not _is_riff(encoded):
-        raise BadSample(where, "not a wav file")
-    try:
-        from scipy.io import wavfile
-    except ImportError:
-        raise BadSample(where, "not plain PCM: reading other wav files needs scipy, pip install scipy") from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # chunks of text that it does not know
-        rate, samples = wavfile.read(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded)
-    samples = samples[:, None] if samples.ndim == 1 else samples
-    header = _checked(WavHeader(int(rate), samples.shape[1], len(samples)), where)
-    if samples.dtype.kind == "f":
-        if not np.isfinite(samples).all():
-            raise BadSample(where, "some of its samples are no numbers")
-        return header, samples.astype(np.float64) * 32767
-    # Left-justified, whatever the bits: 8 are unsigned.
-    raw = np.ascontiguousarray(samples.astype(samples.dtype.newbyteorder("<"))).tobytes()
-    return header, _levels(raw, samples.dtype.itemsize)
-
-
-def _is_riff(encoded: Encoded) -> bool:
-    if isinstance(encoded, bytes):
-        start = encoded[:12]
-    else:
-        with open(encoded, "rb") as file:
-            start = file.read(12)
-    return start[:4] == b"RIFF" and start[8:] == b"WAVE"
-
-
-@contextmanager
-def _refusing(where: str) -> Iterator[None]:
-    """Whatever goes wrong within is a `BadSample`."""
-    try:
-        yield
-    except ArrnError:
-        raise
-    except FileNotFoundError:
-        raise BadSample(where, "no such file") from None
-    except EOFError:
-        raise BadSample(where, "it is empty, or cut short within its header") from None
-    except Exception as error:  # decoders of corrupt bytes raise anything, struct.error included
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise BadSample(where, f"cannot be read: {reason.splitlines()[0]}") from None
+_Levels = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -254,3 +118,137 @@ class SoundCodec(Codec):
         if header.channels > 1:
             found.append(f"mixed down from {header.channels} channels to one")
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class WavHeader:
+    """What a wav file says of itself.
+
+    Attributes:
+        rate: samples a second.
+        channels: 1 for mono, 2 for stereo.
+        length: samples of each channel.
+    """
+
+    rate: int
+    channels: int
+    length: int
+
+
+def wav_header(encoded: Encoded, where: str) -> WavHeader:
+    """The header of a wav file, which must hold sound.
+
+    Args:
+        encoded: the bytes of the file, or its path.
+        where: what the error names.
+
+    Raises:
+        BadSample: for what is missing, no wav file, cut short, or of no length.
+    """
+    with _refusing(where):
+        try:
+            with _opened(encoded) as file:
+                return _header(file, where)
+        except wave.Error:
+            return _read_by_scipy(encoded, where)[0]
+
+
+def decode_wav(encoded: Encoded, where: str) -> tuple[torch.Tensor, WavHeader]:
+    """The sound as int16 of shape (1, length), its channels mixed down to their mean, and the header.
+
+    8, 16, 24 and 32 bits are scaled to 16, floating-point numbers from [-1, 1].
+
+    Raises:
+        BadSample: for what is missing, no wav file, cut short, or of no length.
+    """
+    with _refusing(where):
+        try:
+            with _opened(encoded) as file:
+                header = _header(file, where)
+                levels = _levels(file.readframes(header.length), file.getsampwidth())
+        except wave.Error:
+            header, levels = _read_by_scipy(encoded, where)
+        if levels.size < header.length * header.channels:
+            found = levels.size // header.channels
+            raise BadSample(where, f"it is cut short: {found} samples of the {header.length} that it announces")
+        mono = levels.reshape(header.length, header.channels).mean(axis=1)
+        sound = np.clip(np.rint(mono), -32768, 32767).astype(np.int16)
+        return torch.from_numpy(sound)[None], header
+
+
+def _opened(encoded: Encoded) -> wave.Wave_read:
+    return wave.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else os.fspath(encoded), "rb")
+
+
+def _header(file: wave.Wave_read, where: str) -> WavHeader:
+    return _checked(WavHeader(file.getframerate(), file.getnchannels(), file.getnframes()), where)
+
+
+def _checked(header: WavHeader, where: str) -> WavHeader:
+    if header.length < 1:
+        raise BadSample(where, "it has no samples: a clip of no length says nothing")
+    if header.rate < 1:
+        raise BadSample(where, f"its sample rate, {header.rate}, cannot be meant")
+    return header
+
+
+def _levels(data: bytes, width: int) -> _Levels:
+    """Little-endian samples of `width` bytes, on the scale of 16 bits; those of a frame lie side by side."""
+    data = data[: len(data) // width * width]
+    if width == 1:  # the only unsigned one
+        return (np.frombuffer(data, np.uint8).astype(np.float64) - 128) * 256
+    if width == 3:
+        wide = np.zeros((len(data) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        return wide.view("<i4")[:, 0] / 65536
+    if width not in (2, 4):
+        raise ValueError(f"its samples have {8 * width} bits: 8, 16, 24 and 32 are read")
+    levels: _Levels = np.frombuffer(data, f"<i{width}") / (1 if width == 2 else 65536)
+    return levels
+
+
+def _read_by_scipy(encoded: Encoded, where: str) -> tuple[WavHeader, _Levels]:
+    """What `wave` does not know: floating-point numbers, and before Python 3.12 the extensible header."""
+    if not _is_riff(encoded):
+        raise BadSample(where, "not a wav file")
+    try:
+        from scipy.io import wavfile
+    except ImportError:
+        raise BadSample(where, "not plain PCM: reading other wav files needs scipy, pip install scipy") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # chunks of text that it does not know
+        rate, samples = wavfile.read(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded)
+    samples = samples[:, None] if samples.ndim == 1 else samples
+    header = _checked(WavHeader(int(rate), samples.shape[1], len(samples)), where)
+    if samples.dtype.kind == "f":
+        if not np.isfinite(samples).all():
+            raise BadSample(where, "some of its samples are no numbers")
+        return header, samples.astype(np.float64) * 32767
+    # Left-justified, whatever the bits: 8 are unsigned.
+    raw = np.ascontiguousarray(samples.astype(samples.dtype.newbyteorder("<"))).tobytes()
+    return header, _levels(raw, samples.dtype.itemsize)
+
+
+def _is_riff(encoded: Encoded) -> bool:
+    if isinstance(encoded, bytes):
+        start = encoded[:12]
+    else:
+        with open(encoded, "rb") as file:
+            start = file.read(12)
+    return start[:4] == b"RIFF" and start[8:] == b"WAVE"
+
+
+@contextmanager
+def _refusing(where: str) -> Iterator[None]:
+    """Whatever goes wrong within is a `BadSample`."""
+    try:
+        yield
+    except ArrnError:
+        raise
+    except FileNotFoundError:
+        raise BadSample(where, "no such file") from None
+    except EOFError:
+        raise BadSample(where, "it is empty, or cut short within its header") from None
+    except Exception as error:  # decoders of corrupt bytes raise anything, struct.error included
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise BadSample(where, f"cannot be read: {reason.splitlines()[0]}") from None

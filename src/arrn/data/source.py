@@ -1,4 +1,4 @@
-"""What the samples of a set are: their axes, their channels, and the numbers they are stored in."""
+"""A split of a labelled set, one sample at a time, and what its samples have in common: axes, channels, dtype."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ import torch
 from arrn.errors import ArrnError
 
 _WORDS = {1: "clip", 2: "image", 3: "volume"}
+
+# The best first. A validation split stands in for a test split that is not there; beside one it is a third split.
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "validation": ("validation", "valid", "val"),
+}
 
 
 @dataclass(frozen=True)
@@ -43,14 +50,6 @@ SOUND = Form(1, 1, torch.int16)
 def word_for(ndim: int) -> str:
     """What a sample of `ndim` axes is called: a clip, an image or a volume."""
     return _WORDS[ndim]
-
-
-# The best first. A validation split stands in for a test split that is not there; beside one it is a third split.
-SPLIT_NAMES = {
-    "train": ("train", "training"),
-    "test": ("test", "testing"),
-    "validation": ("validation", "valid", "val"),
-}
 
 
 class BadSample(ArrnError):  # noqa: N818 - it is also what reports list, not only what is raised

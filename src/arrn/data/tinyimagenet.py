@@ -1,4 +1,4 @@
-"""The files of a published set, in its folder or still in its zip archive."""
+"""TinyImageNet as it is published, in its folder or still in its zip archive."""
 
 from __future__ import annotations
 
@@ -7,94 +7,20 @@ import threading
 import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 
 from arrn.data.decoding import decode, header_size
-from arrn.data.published import fetched
+from arrn.data.published import downloading
 from arrn.data.source import BadSample, Source
 from arrn.errors import ArrnError, needs
 
-
-class Files(Protocol):
-    """Files by their names below a top folder, with `/` between. Pickles."""
-
-    def where(self, name: str) -> str:
-        """What an error calls the file."""
-
-    def read(self, name: str) -> bytes:
-        """Its bytes; a `FileNotFoundError` where there is none."""
-
-    def names(self) -> list[str]:
-        """Every file, sorted."""
-
-
-class FolderFiles:
-    """Files in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def where(self, name: str) -> str:
-        return str(self.folder / name)
-
-    def read(self, name: str) -> bytes:
-        return (self.folder / name).read_bytes()
-
-    def names(self) -> list[str]:
-        found = ((Path(place), files) for place, _, files in os.walk(self.folder))
-        return sorted((place / file).relative_to(self.folder).as_posix() for place, files in found for file in files)
-
-
-class ZipFiles:
-    """Files in a zip archive, read without unpacking it.
-
-    Args:
-        file: the archive.
-        top: the folder in it that the names are below.
-    """
-
-    def __init__(self, file: Path, top: str) -> None:
-        self.file, self.top = file, top
-        self._open: zipfile.ZipFile | None = None
-        self._owner = 0
-        self._lock = threading.Lock()
-        self._archive()
-
-    def where(self, name: str) -> str:
-        return f"{self.file}/{self.top}/{name}"
-
-    def read(self, name: str) -> bytes:
-        try:
-            return self._archive().read(f"{self.top}/{name}")
-        except KeyError:
-            raise FileNotFoundError(self.where(name)) from None
-
-    def names(self) -> list[str]:
-        start = f"{self.top}/"
-        there = (name for name in self._archive().namelist() if name.startswith(start) and not name.endswith("/"))
-        return sorted(name.removeprefix(start) for name in there)
-
-    def _archive(self) -> zipfile.ZipFile:
-        with self._lock:
-            # A forked process would share the file's position with its parent: each opens its own.
-            if self._open is None or self._owner != os.getpid():
-                try:
-                    self._open, self._owner = zipfile.ZipFile(self.file), os.getpid()
-                except (OSError, zipfile.BadZipFile) as error:
-                    raise ArrnError(f"{self.file} is truncated or not a zip archive: {error}") from None
-            return self._open
-
-    def __reduce__(self) -> tuple[type[ZipFiles], tuple[Path, str]]:
-        return type(self), (self.file, self.top)
-
-
-TOP = "tiny-imagenet-200"
-ARCHIVE = f"{TOP}.zip"
-URL = f"http://cs231n.stanford.edu/{ARCHIVE}"
-MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
-ANNOTATIONS = "val/val_annotations.txt"
+_TOP = "tiny-imagenet-200"
+_ARCHIVE = f"{_TOP}.zip"
+_URL = f"http://cs231n.stanford.edu/{_ARCHIVE}"
+_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+_ANNOTATIONS = "val/val_annotations.txt"
 
 
 class TinyImageNet(Source):
@@ -140,20 +66,20 @@ class TinyImageNet(Source):
 
 def find_tinyimagenet(root: Path) -> Files | None:
     """Its files: in `root`, in ROOT/tiny-imagenet-200, or in the published archive, `root` itself or in it."""
-    for folder in (root, root / TOP):
-        if (folder / ANNOTATIONS).is_file():
+    for folder in (root, root / _TOP):
+        if (folder / _ANNOTATIONS).is_file():
             return FolderFiles(folder)
-    archive = root if root.suffix == ".zip" else root / ARCHIVE
-    return ZipFiles(archive, TOP) if archive.is_file() else None
+    archive = root if root.suffix == ".zip" else root / _ARCHIVE
+    return ZipFiles(archive, _TOP) if archive.is_file() else None
 
 
 def download_tinyimagenet(root: Path) -> Files:
     """Fetches the published archive (248 MB, its MD5 sum compared); it is read as it is, not unpacked."""
     with needs("torchvision", "downloading tinyimagenet"):
         from torchvision.datasets import utils
-    with fetched("tinyimagenet", root):
-        utils.download_url(URL, str(root), ARCHIVE, MD5)
-    return ZipFiles(root / ARCHIVE, TOP)
+    with downloading("tinyimagenet", root):
+        utils.download_url(_URL, str(root), _ARCHIVE, _MD5)
+    return ZipFiles(root / _ARCHIVE, _TOP)
 
 
 def _is_training_image(path: str) -> bool:
@@ -167,9 +93,9 @@ def _wnid(path: str) -> str:
 
 def _annotated(files: Files, wnids: list[str]) -> tuple[list[str], list[str]]:
     """The images that the annotations list, and their classes: `val_0.JPEG`, a tab, the WNID, the bounding box."""
-    where = files.where(ANNOTATIONS)
+    where = files.where(_ANNOTATIONS)
     try:
-        lines = files.read(ANNOTATIONS).decode().splitlines()
+        lines = files.read(_ANNOTATIONS).decode().splitlines()
     except (FileNotFoundError, UnicodeDecodeError):
         raise ArrnError(f"{where} is missing or not a text: the labels of the validation images") from None
     paths, classes = [], []
@@ -194,3 +120,69 @@ def _class_names(files: Files, wnids: list[str]) -> list[str]:
     names = [words.get(wnid) or wnid for wnid in wnids]
     counts = Counter(names)
     return [name if counts[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids, strict=True)]
+
+
+class FolderFiles:
+    """Files in a folder, by their names below it, with `/` between."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def where(self, name: str) -> str:
+        """What an error calls the file."""
+        return str(self.folder / name)
+
+    def read(self, name: str) -> bytes:
+        """Its bytes; a `FileNotFoundError` where there is none."""
+        return (self.folder / name).read_bytes()
+
+    def names(self) -> list[str]:
+        """Every file, sorted."""
+        found = ((Path(place), files) for place, _, files in os.walk(self.folder))
+        return sorted((place / file).relative_to(self.folder).as_posix() for place, files in found for file in files)
+
+
+class ZipFiles:
+    """The same for files in a zip archive, which is read without being unpacked. Pickles.
+
+    Args:
+        file: the archive.
+        top: the folder in it that the names are below.
+    """
+
+    def __init__(self, file: Path, top: str) -> None:
+        self.file, self.top = file, top
+        self._open: zipfile.ZipFile | None = None
+        self._owner = 0
+        self._lock = threading.Lock()
+        self._archive()
+
+    def where(self, name: str) -> str:
+        return f"{self.file}/{self.top}/{name}"
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self._archive().read(f"{self.top}/{name}")
+        except KeyError:
+            raise FileNotFoundError(self.where(name)) from None
+
+    def names(self) -> list[str]:
+        start = f"{self.top}/"
+        there = (name for name in self._archive().namelist() if name.startswith(start) and not name.endswith("/"))
+        return sorted(name.removeprefix(start) for name in there)
+
+    def _archive(self) -> zipfile.ZipFile:
+        with self._lock:
+            # A forked process would share the file's position with its parent: each opens its own.
+            if self._open is None or self._owner != os.getpid():
+                try:
+                    self._open, self._owner = zipfile.ZipFile(self.file), os.getpid()
+                except (OSError, zipfile.BadZipFile) as error:
+                    raise ArrnError(f"{self.file} is truncated or not a zip archive: {error}") from None
+            return self._open
+
+    def __reduce__(self) -> tuple[type[ZipFiles], tuple[Path, str]]:
+        return type(self), (self.file, self.top)
+
+
+Files: TypeAlias = FolderFiles | ZipFiles

@@ -1,7 +1,7 @@
 """The demonstration: three small networks trained on the shipped sample, judged at many resolutions."""
 
 from arrn.demo.page import Showing, show_answers, write_page
-from arrn.demo.trial import CONTENDERS, COST_COLUMNS, RESOLUTIONS, Contender, Cost, measure_costs, train_and_judge
+from arrn.demo.trial import CONTENDERS, COST_COLUMNS, RESOLUTIONS, Contender, Cost, measure_costs, train_and_evaluate
 
 __all__ = [
     "CONTENDERS",
@@ -12,6 +12,6 @@ __all__ = [
     "Showing",
     "measure_costs",
     "show_answers",
-    "train_and_judge",
+    "train_and_evaluate",
     "write_page",
 ]

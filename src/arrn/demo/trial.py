@@ -12,7 +12,7 @@ import torch
 
 from arrn.evaluation import Report
 from arrn.nn import ARRN, count_parameters, multiply_adds
-from arrn.runs import Machine, RunSettings, judge, load_network, run_training
+from arrn.runs import Machine, RunSettings, evaluate_run, load_network, run_training
 from arrn.signal import resample
 from arrn.testing import adaptation_discrepancy
 from arrn.timing import Timing, time_call
@@ -50,7 +50,7 @@ CONTENDERS = (
 )
 
 
-def train_and_judge(
+def train_and_evaluate(
     contender: Contender, out: Path, epochs: int, machine: Machine, watcher: Watcher | None, say: Callable[[str], None]
 ) -> Report:
     """Trains a contender on the sample, or goes on where it was interrupted, and evaluates it."""
@@ -58,7 +58,7 @@ def train_and_judge(
     settings = RunSettings("sample", contender.model, contender.options, recipe)
     folder = out / contender.folder
     run_training(settings, folder, machine, resume=folder.exists(), watcher=watcher, say=say)
-    return judge(folder, RESOLUTIONS, policies=["exact"], adapt=[True], device=machine.device)
+    return evaluate_run(folder, RESOLUTIONS, policies=["exact"], adapt=[True], device=machine.device)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How evaluation makes lower resolutions: the perfect kernel, or what other tools do to images."""
+"""What a network answers to every sample, in every setting: resolution, adaptation and policy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from arrn.data.batches import Batch, Batches
 from arrn.errors import ArrnError, unknown_name
-from arrn.models.entry import entry_grid, entry_kernel
-from arrn.nn.arrn import ARRN, Policy
+from arrn.nn.network import Policy, as_network, enter_together
 from arrn.signal.grid import Grid, grid_of
 from arrn.signal.kernels import kernel
 from arrn.signal.resample import resample
@@ -26,35 +25,8 @@ Resampler: TypeAlias = str | Mapping[str, Any]
 """A name among `RESAMPLERS`, or a kernel's `kernel_options`."""
 
 RESAMPLERS = ("perfect", "fair", "poor", "bicubic", "area")
-
-
-def lower(x: torch.Tensor, size: Grid, resampler: Resampler = "perfect") -> torch.Tensor:
-    """Takes floating-point samples of shape (batch, channels, *space) down to `size`.
-
-    ``"bicubic"`` is torch's, with antialiasing, for images (Pillow's on floats); ``"area"`` averages.
-    Both use cell-centred grids, as the kernels do. The same size is left as it is.
-    """
-    check_resampler(resampler, x.ndim - 2)
-    if grid_of(x) == size:
-        return x
-    if resampler == "bicubic":
-        return F.interpolate(x, size, mode="bicubic", antialias=True)
-    if resampler == "area":
-        return F.interpolate(x, size, mode="area")
-    return resample(x, size, kernel(resampler))
-
-
-def check_resampler(resampler: Resampler, ndim: int) -> None:
-    """Raises unless `lower` can use it for signals of `ndim` axes of space."""
-    if not isinstance(resampler, str):
-        kernel(resampler)
-    elif resampler not in RESAMPLERS:
-        raise unknown_name("resampler", resampler, RESAMPLERS)
-    elif resampler == "bicubic" and ndim != 2:
-        raise ArrnError(f"the bicubic resampler is for images, got {ndim} axes of space; use 'area'")
-
-
 _AFFORDABLE = 2**27  # numbers in a batch of samples on their own grids: half a gigabyte in float32
+
 # Numbers for each place of a sample: an image's channels; a volume, next to what a network makes of it, is nothing.
 _WIDTHS = {1: 3, 2: 3, 3: 32}
 
@@ -118,18 +90,6 @@ class Answers:
         for grid, hit in zip(self.grids, (self.predictions == self.labels).tolist(), strict=True):
             hits[grid].append(hit)
         return {grid: (sum(hits[grid]), len(hits[grid])) for grid in sorted(hits, reverse=True)}
-
-
-def affordable_batch(batch_size: int, sizes: Iterable[Grid]) -> int:
-    """At most `batch_size`, and few enough that a batch of the largest of `sizes` does not fill the memory.
-
-    >>> affordable_batch(256, [(32, 32)]), affordable_batch(256, [(32, 32), (3000, 4000)])
-    (256, 3)
-    >>> affordable_batch(256, [(64, 64, 64)])
-    16
-    """
-    largest = max(_WIDTHS[len(size)] * math.prod(size) for size in sizes)
-    return max(1, min(batch_size, _AFFORDABLE // largest))
 
 
 @torch.no_grad()
@@ -215,19 +175,50 @@ def _lowered(x: torch.Tensor, resolution: int | None, resampler: Resampler) -> t
 
 def _answer(model: nn.Module, samples: Sequence[torch.Tensor], setting: Setting) -> tuple[torch.Tensor, list[Grid]]:
     """Predictions for samples at the setting's resolution, in their order, and the grid on which each entered."""
-    entering: defaultdict[Grid, list[tuple[int, torch.Tensor]]] = defaultdict(list)
-    grids: list[Grid] = []
-    start = 0
-    for x in samples:
-        grid = entry_grid(model, grid_of(x), setting.policy, adapt=setting.adapt is not False)
-        entering[grid].append((start, resample(x, grid, entry_kernel(model))))
-        grids += [grid] * len(x)
-        start += len(x)
-    answers = torch.empty(start, dtype=torch.int64, device=samples[0].device)
-    for parts in entering.values():
-        stacked = torch.cat([x for _, x in parts])
-        logits = model(stacked, adapt=False) if isinstance(model, ARRN) and setting.adapt is False else model(stacked)
-        chosen = logits.argmax(dim=1)
-        for (first, x), part in zip(parts, torch.split(chosen, [len(x) for _, x in parts]), strict=True):
-            answers[first : first + len(x)] = part
-    return answers, grids
+    adapt = setting.adapt is not False
+    whole = as_network(model).adapts and not adapt
+    found: dict[int, tuple[torch.Tensor, Grid]] = {}
+    for grid, stacked, places in enter_together(model, samples, setting.policy, adapt):
+        logits = model(stacked, adapt=False) if whole else model(stacked)
+        parts = logits.argmax(dim=1).split([len(samples[place]) for place in places])
+        found |= {place: (part, grid) for place, part in zip(places, parts, strict=True)}
+    in_order = [found[place] for place in range(len(samples))]
+    return torch.cat([part for part, _ in in_order]), [grid for part, grid in in_order for _ in part]
+
+
+def affordable_batch(batch_size: int, sizes: Iterable[Grid]) -> int:
+    """At most `batch_size`, and few enough that a batch of the largest of `sizes` does not fill the memory.
+
+    >>> affordable_batch(256, [(32, 32)]), affordable_batch(256, [(32, 32), (3000, 4000)])
+    (256, 3)
+    >>> affordable_batch(256, [(64, 64, 64)])
+    16
+    """
+    largest = max(_WIDTHS[len(size)] * math.prod(size) for size in sizes)
+    return max(1, min(batch_size, _AFFORDABLE // largest))
+
+
+def lower(x: torch.Tensor, size: Grid, resampler: Resampler = "perfect") -> torch.Tensor:
+    """Takes floating-point samples of shape (batch, channels, *space) down to `size`.
+
+    ``"bicubic"`` is torch's, with antialiasing, for images (Pillow's on floats); ``"area"`` averages.
+    Both use cell-centred grids, as the kernels do. The same size is left as it is.
+    """
+    check_resampler(resampler, x.ndim - 2)
+    if grid_of(x) == size:
+        return x
+    if resampler == "bicubic":
+        return F.interpolate(x, size, mode="bicubic", antialias=True)
+    if resampler == "area":
+        return F.interpolate(x, size, mode="area")
+    return resample(x, size, kernel(resampler))
+
+
+def check_resampler(resampler: Resampler, ndim: int) -> None:
+    """Raises unless `lower` can use it for signals of `ndim` axes of space."""
+    if not isinstance(resampler, str):
+        kernel(resampler)
+    elif resampler not in RESAMPLERS:
+        raise unknown_name("resampler", resampler, RESAMPLERS)
+    elif resampler == "bicubic" and ndim != 2:
+        raise ArrnError(f"the bicubic resampler is for images, got {ndim} axes of space; use 'area'")

@@ -1,4 +1,4 @@
-"""What results say of each other: whether adaptation pays, and how far rivals are apart."""
+"""What accuracies say of adaptation: the paper's decision tree and its rule, and the gap that adaptation makes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from arrn.errors import ArrnError
+
+_DECIDES_NOTHING = 5e-4  # factors this close to 1 are 1.000 in a figure
 
 
 @dataclass(frozen=True, order=True)
@@ -45,23 +47,6 @@ class Decision:
     children: tuple[Decision, ...] = ()
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a leaf behaves as theory wants.
-
-    Attributes:
-        combination: the path to the leaf.
-        factor: of the leaf.
-        above: whether theory wants it above 1 (dropout and adaptation both used, or neither) or below.
-        holds: whether it is so; None where the factor is 1 within the tolerance, as a perfect kernel has it.
-    """
-
-    combination: Combination
-    factor: float
-    above: bool
-    holds: bool | None
-
-
 def decision_tree(accuracies: Mapping[Combination, float]) -> Decision:
     """The tree of kernels, dropout and adaptation; kernels in the order given, best first.
 
@@ -97,7 +82,21 @@ def decision_tree(accuracies: Mapping[Combination, float]) -> Decision:
     return node("", wanted, 0, None)
 
 
-_DECIDES_NOTHING = 5e-4  # factors this close to 1 are 1.000 in a figure
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a leaf behaves as theory wants.
+
+    Attributes:
+        combination: the path to the leaf.
+        factor: of the leaf.
+        above: whether theory wants it above 1 (dropout and adaptation both used, or neither) or below.
+        holds: whether it is so; None where the factor is 1 within the tolerance, as a perfect kernel has it.
+    """
+
+    combination: Combination
+    factor: float
+    above: bool
+    holds: bool | None
 
 
 def check_dual_effect(tree: Decision, tolerance: float = _DECIDES_NOTHING) -> list[Verdict]:

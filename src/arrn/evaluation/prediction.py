@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,10 +10,8 @@ import torch
 from torch import nn
 
 from arrn.evaluation.accuracy import affordable_batch
-from arrn.models.entry import entry_grid, entry_kernel
-from arrn.nn.arrn import Policy
+from arrn.nn.network import Policy, enter_together
 from arrn.signal.grid import Grid
-from arrn.signal.resample import resample
 from arrn.signal.scaling import Normalisation
 
 _TOGETHER = 64  # images at most that are kept and run at once
@@ -73,15 +70,13 @@ def _predict_group(
     model: nn.Module, images: Sequence[torch.Tensor], normalisation: Normalisation, policy: Policy | None
 ) -> list[Prediction]:
     device = next(model.parameters()).device
-    entering: defaultdict[Grid, list[int]] = defaultdict(list)
-    for place, image in enumerate(images):
-        entering[entry_grid(model, tuple(image.shape[1:]), policy)].append(place)
+    signals = [image[None] for image in images]
     found: dict[int, Prediction] = {}
-    for grid, places in entering.items():
-        began = time.perf_counter()
-        moved = [resample(normalisation(images[place][None].to(device)), grid, entry_kernel(model)) for place in places]
-        chances = model(torch.cat(moved)).float().softmax(dim=1).cpu()
+    began = time.perf_counter()
+    for grid, stacked, places in enter_together(model, signals, policy, prepare=lambda x: normalisation(x.to(device))):
+        chances = model(stacked).float().softmax(dim=1).cpu()
         each = (time.perf_counter() - began) / len(places)
         for place, row in zip(places, chances, strict=True):
             found[place] = Prediction(int(row.argmax()), float(row.max()), grid, each)
+        began = time.perf_counter()
     return [found[place] for place in range(len(images))]

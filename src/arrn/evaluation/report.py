@@ -1,4 +1,4 @@
-"""How sure an accuracy is: the Wilson score interval of a proportion."""
+"""The report of an evaluation: what was evaluated, and the counts, shares and intervals of each setting, as JSON."""
 
 from __future__ import annotations
 
@@ -11,32 +11,11 @@ from typing import Any
 
 import torch
 
-from arrn.errors import ArrnError
 from arrn.evaluation.accuracy import Answers, Resampler, Setting
-from arrn.models.fixed import ResampledNetwork
-from arrn.models.rivals import FourierClassifier
-from arrn.nn.arrn import ARRN, Policy
+from arrn.nn.network import Policy, as_network
 from arrn.provenance import provenance
 from arrn.signal.grid import format_grid
-from arrn.writing import write_atomically
-
-
-def wilson_interval(correct: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """The interval in which the true proportion lies; z = 1.96 is for 95%.
-
-    Wilson (1927). Unlike the normal approximation it stays within [0, 1] and is right near both ends.
-
-    >>> tuple(round(bound, 4) for bound in wilson_interval(81, 100))
-    (0.7222, 0.8749)
-    """
-    if total < 1 or not 0 <= correct <= total:
-        raise ValueError(f"expected 0 <= correct <= total and total of at least 1, got {correct} of {total}")
-    share = correct / total
-    spread = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    scale = 1 + z * z / total
-    centre = share + z * z / (2 * total)
-    # The bounds at 0 and at 1 are exact, but for rounding.
-    return min(share, max(0.0, (centre - spread) / scale)), max(share, min(1.0, (centre + spread) / scale))
+from arrn.writing import write_atomically, writing_to
 
 
 @dataclass(frozen=True)
@@ -68,6 +47,12 @@ def report_from(document: Mapping[str, Any]) -> Report:
     return Report(document["model"], document["dataset"], document["results"], facts)
 
 
+def write_report(report: Report, path: Path) -> None:
+    """Writes the JSON file, whole or not at all."""
+    with writing_to(path):
+        write_atomically(path, (json.dumps(report.document(), indent=2) + "\n").encode())
+
+
 def settings_for(
     model: object,
     resolutions: Iterable[int | None],
@@ -75,7 +60,7 @@ def settings_for(
     adapt: Sequence[bool] = (True, False),
 ) -> list[Setting]:
     """Every setting: resolutions, and for an ARRN every policy with and without adaptation."""
-    if not isinstance(model, ARRN):
+    if not as_network(model).adapts:
         return [Setting(resolution) for resolution in resolutions]
     return [Setting(r, skip, policy) for r in resolutions for skip in adapt for policy in policies]
 
@@ -89,9 +74,7 @@ def default_resolutions(model: object, size: int) -> tuple[int, ...]:
     >>> default_resolutions(None, 32)
     (32, 28, 24, 20, 16, 12, 8, 6, 4)
     """
-    own = (
-        {max(grid) for grid in model.grids} if isinstance(model, ARRN | ResampledNetwork | FourierClassifier) else set()
-    )
+    own = {max(grid) for grid in as_network(model).grids}
     top = min(size, max(own, default=size))
     sixteenths = (16, 14, 12, 10, 8, 6, 4, 3, 2)
     found = {max(1, top * n // 16) for n in sixteenths} | {n for n in own if n <= top}
@@ -99,10 +82,11 @@ def default_resolutions(model: object, size: int) -> tuple[int, ...]:
 
 
 def make_report(
+    answers: Sequence[Answers],
+    *,
     model: str,
     dataset: str,
     split: str,
-    answers: Sequence[Answers],
     resampler: Resampler,
     skipped: int = 0,
     remarks: Sequence[str] = (),
@@ -146,10 +130,19 @@ def _result(answers: Answers, full: Answers | None) -> dict[str, Any]:
     return result
 
 
-def write_report(report: Report, path: Path) -> None:
-    """Writes the JSON file, whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps(report.document(), indent=2) + "\n").encode())
-    except OSError as error:
-        raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
+def wilson_interval(correct: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """The interval in which the true proportion lies; z = 1.96 is for 95%.
+
+    Wilson (1927). Unlike the normal approximation it stays within [0, 1] and is right near both ends.
+
+    >>> tuple(round(bound, 4) for bound in wilson_interval(81, 100))
+    (0.7222, 0.8749)
+    """
+    if total < 1 or not 0 <= correct <= total:
+        raise ValueError(f"expected 0 <= correct <= total and total of at least 1, got {correct} of {total}")
+    share = correct / total
+    spread = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    centre = share + z * z / (2 * total)
+    # The bounds at 0 and at 1 are exact, but for rounding.
+    return min(share, max(0.0, (centre - spread) / scale)), max(share, min(1.0, (centre + spread) / scale))

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from arrn.gpu import Replay
-from arrn.models.entry import entry_grid, signal_axes
 from arrn.nn import ARRN, EveryLevel, count_parameters, multiply_adds
+from arrn.nn.network import as_network, entry_grid
 from arrn.provenance import provenance
 from arrn.runs.device import true_float32
 from arrn.signal.resample import resample
@@ -98,7 +98,7 @@ def measure_inference(
 def _shape(model: nn.Module, batch: int, size: int) -> tuple[int, ...]:
     """Of a batch of signals that the network takes, with as many samples along each axis."""
     channels = getattr(model, "in_channels", 3)
-    return (batch, int(channels), *[size] * (signal_axes(model) or 2))
+    return (batch, int(channels), *[size] * as_network(model).ndim)
 
 
 def _run_over(run: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, samples: int) -> None:

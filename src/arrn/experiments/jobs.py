@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from arrn.data import Normalisation
+from arrn.data import Examined, Normalisation
 from arrn.errors import ArrnError
 from arrn.evaluation import Report, affordable_batch
 from arrn.experiments.costs import (
@@ -21,16 +21,13 @@ from arrn.experiments.costs import (
     measure_discrepancies,
     measure_inference,
 )
+from arrn.experiments.plan import resolutions_for
 from arrn.experiments.results import Result, read_result, result_path, write_result
-from arrn.experiments.sets import resolutions_for
 from arrn.models import DESIGNS, create_model
-from arrn.models.entry import signal_axes
-from arrn.models.fixed import ResampledNetwork
-from arrn.nn.arrn import ARRN
-from arrn.nn.config import config_of
+from arrn.nn.network import as_network, config_of
 from arrn.runs.device import pick_device
-from arrn.runs.evaluating import judge, load_network
-from arrn.runs.folder import LOG, RECIPE_FILE, is_finished, locked
+from arrn.runs.evaluating import evaluate_run, load_network
+from arrn.runs.run_folder import LOG, RECIPE_FILE, is_finished, locked
 from arrn.runs.settings import Machine, RunSettings, read_run_file, read_settings
 from arrn.runs.splits import open_split
 from arrn.runs.training import run_training
@@ -40,9 +37,11 @@ from arrn.training import Watcher, read_recipe
 from arrn.training.log import read_log
 from arrn.training.recipe import Recipe
 from arrn.training.step import order_memory
-from arrn.writing import read_document, write_document
+from arrn.writing import read_document, write_document, writing_to
 
-FORMAT, FORMAT_VERSION = "arrn job", 1
+FORMAT, FORMAT_VERSION = "arrn-job", 1
+TIMED_BATCH = 256
+_COMPARED = 256  # images whose logits are compared with and without adaptation
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,11 @@ class Job:
     def output(self) -> Path:
         """What its process says."""
         return self.folder.with_name(f"{self.title}.txt")
+
+    @property
+    def lock(self) -> Path:
+        """The file that a process at work on it holds."""
+        return self.folder.with_name(f"{self.title}.lock")
 
     def read_result(self) -> Result | None:
         """The result, None where there is none yet.
@@ -158,11 +162,8 @@ def _costs_now(result: Result) -> dict[str, Any]:
 def write_job(job: Job) -> Path:
     """Writes the job's file, beside the run's folder."""
     content = dataclasses.asdict(job) | {"out": str(job.out), "results": str(job.results)}
-    try:
-        job.file.parent.mkdir(parents=True, exist_ok=True)
+    with writing_to(job.file):
         write_document(job.file, FORMAT, FORMAT_VERSION, {"job": content})
-    except OSError as error:
-        raise ArrnError(f"cannot write {job.file}: {error.strerror or error}") from error
     return job.file
 
 
@@ -182,10 +183,6 @@ def read_job(path: Path) -> Job:
         raise ArrnError(f"{path} does not describe a job: {error}") from None
 
 
-TIMED_BATCH = 256
-_COMPARED = 256  # images whose logits are compared with and without adaptation
-
-
 def carry_out(job: Job, watcher: Watcher | None = None, say: Callable[[str], None] = lambda text: None) -> Path:
     """Trains, or goes on training, then evaluates; returns the file of the result.
 
@@ -193,51 +190,45 @@ def carry_out(job: Job, watcher: Watcher | None = None, say: Callable[[str], Non
         ArrnError: for input that cannot be right.
         RunError: for a run that had to stop.
     """
-    with locked(job.output):
-        return _carry_out(job, watcher, say)
-
-
-def _carry_out(job: Job, watcher: Watcher | None, say: Callable[[str], None]) -> Path:
-    run_training(job.settings, job.folder, job.machine, resume=job.folder.exists(), watcher=watcher, say=say)
-    examined = open_split(job.settings, job.split)
-    resolutions = resolutions_for(max(map(max, examined.sizes)), job.dataset)
-    say(f"evaluating at {', '.join(map(str, resolutions))}")
-    report = judge(
-        job.folder,
-        resolutions,
-        data=job.settings.data,
-        split=job.split,
-        device=job.machine.device,
-        stream=job.machine.stream,
-        workers=job.machine.workers,
-    )
     device = pick_device(job.machine.device)
-    model, _, normalisation = load_network(job.folder, device)
-    model.eval()
-    compared = min(affordable_batch(_COMPARED, examined.sizes), len(examined.source))
-    first = [examined.source.read(n)[None] for n in range(compared)]
-    images = _gather(first, normalisation, device)
-    discrepancies = measure_discrepancies(model, images, resolutions)
-    return write_result(_result(job, model, report, resolutions, discrepancies), job.results)
+    with locked(job.lock):
+        run_training(job.settings, job.folder, job.machine, resume=job.folder.exists(), watcher=watcher, say=say)
+        examined = open_split(job.settings, job.split)
+        resolutions = resolutions_for(max(map(max, examined.sizes)), job.dataset)
+        say(f"evaluating at {', '.join(map(str, resolutions))}")
+        report = evaluate_run(
+            job.folder,
+            resolutions,
+            data=job.settings.data,
+            split=job.split,
+            device=job.machine.device,
+            stream=job.machine.stream,
+            workers=job.machine.workers,
+        )
+        model, _, normalisation = load_network(job.folder, device)
+        images = _first_images(examined, normalisation, device)
+        discrepancies = measure_discrepancies(model.eval(), images, resolutions)
+        return write_result(_result(job, model, report, resolutions, discrepancies), job.results)
 
 
-def _gather(images: list[torch.Tensor], normalisation: Normalisation, device: torch.device) -> torch.Tensor:
-    """Images in one tensor: those of differing sizes are brought to the first one's."""
-    size = grid_of(images[0])
-    return torch.cat([resample(normalisation(image.to(device)), size) for image in images])
+def _first_images(examined: Examined, normalisation: Normalisation, device: torch.device) -> torch.Tensor:
+    """Images to compare the ways to run a network on, in one tensor: all are brought to the first one's size."""
+    count = min(affordable_batch(_COMPARED, examined.sizes), len(examined.source))
+    images = [normalisation(examined.source.read(n)[None].to(device)) for n in range(count)]
+    return torch.cat([resample(image, grid_of(images[0])) for image in images])
 
 
 def _result(
     job: Job, model: nn.Module, report: Report, resolutions: tuple[int, ...], discrepancies: list[dict[str, Any]]
 ) -> Result:
     config = config_of(model)
-    kernel = model.kernel.name if isinstance(model, ARRN | ResampledNetwork) else None
-    p = config["options"].get("dropout") if isinstance(model, ARRN) else None
+    network = as_network(model)
+    p = config["options"].get("dropout") if network.adapts else None
     return Result(
         name=job.name,
         experiments=job.experiments,
         model=config,
-        kernel=kernel,
+        kernel=None if network.kernel is None else network.kernel.name,
         dropout=sum(p) / len(p) if isinstance(p, list) else p,
         dataset=job.dataset,
         split=job.split,
@@ -264,7 +255,7 @@ def measure_times(job: Job, repeats: int | None = None) -> Path:
     assert result is not None
     device = pick_device(job.machine.device)
     model = create_model(result.model["name"], **result.model["options"])  # weights do not matter for its time
-    order_memory(model.to(device), signal_axes(model) or 2)
+    order_memory(model.to(device), as_network(model).ndim)
     resolutions = [entry["resolution"] for entry in result.report.results]
     resolutions = list(dict.fromkeys(resolution for resolution in resolutions if resolution is not None))
     samples = result.report.results[0]["total"]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from arrn.datasets import REPRODUCED, DatasetFacts, facts_of
 from arrn.errors import unknown_name
+from arrn.evaluation import default_resolutions
 from arrn.experiments.results import EXPERIMENTS
-from arrn.experiments.sets import experiment_set
 from arrn.models import DESIGNS, model_options
 from arrn.models.fixed import BASELINES
 from arrn.models.transplanting import TRANSPLANTS
@@ -17,6 +18,30 @@ from arrn.models.transplanting import TRANSPLANTS
 # The order in which they are worth running: the first three tell most about the paper's claim.
 _FIRST_BASELINES = ("resnet18", "mobilenet_v3_large", "efficientnet_v2_s")
 _TIMED = ("robustness", "efficiency")
+
+
+_RESOLUTIONS_OF_SIZE = {96: (96, 80, 64, 48, 32, 24, 16, 12)}
+
+
+def check_reproduced(dataset: str) -> DatasetFacts:
+    """The facts of a data set that there are experiments on.
+
+    Raises:
+        ArrnError: for another one.
+    """
+    if dataset not in REPRODUCED:
+        raise unknown_name("data set of the experiments", dataset, REPRODUCED)
+    return facts_of(dataset)
+
+
+def resolutions_for(size: int, dataset: str = "") -> tuple[int, ...]:
+    """Where networks for samples of `size` are evaluated, highest first; some data sets have their own.
+
+    >>> resolutions_for(32)
+    (32, 28, 24, 20, 16, 12, 8, 6, 4)
+    """
+    own = facts_of(dataset).resolutions
+    return own or _RESOLUTIONS_OF_SIZE.get(size, default_resolutions(None, size))
 
 
 @dataclass(frozen=True)
@@ -44,7 +69,7 @@ def plan(dataset: str) -> list[PlannedRun]:
     >>> [run.name for run in plan("cifar10")][:3]
     ['arrn_cifar10', 'arrn_cifar10-no-dropout', 'resnet18']
     """
-    chosen = experiment_set(dataset)
+    chosen = check_reproduced(dataset)
     design, p = chosen.design, model_options(chosen.design)["dropout"]
     if DESIGNS[design].ndim != 2:  # the other networks are for images
         return _adaptive(design, "perfect", ("robustness",))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from arrn.experiments.jobs import Job, write_job
-from arrn.runs.folder import LOG
+from arrn.runs.run_folder import LOG
 from arrn.training.log import read_log
 
 CARRY_OUT = (sys.executable, "-m", "arrn", "job")
@@ -21,7 +21,7 @@ _SECONDS_TO_STOP = 120.0  # to finish the step at hand and write a checkpoint
 
 
 @dataclass
-class Progress:
+class JobProgress:
     """How far a job is.
 
     Attributes:
@@ -60,11 +60,11 @@ class Progress:
 def supervise(
     jobs: Sequence[Job],
     at_once: int = 1,
-    tell: Callable[[Sequence[Progress]], None] = lambda progress: None,
+    tell: Callable[[Sequence[JobProgress]], None] = lambda progress: None,
     every: float = 0.5,
     command: Sequence[str] = CARRY_OUT,
     doing: str = "training",
-) -> list[Progress]:
+) -> list[JobProgress]:
     """Carries out jobs, `at_once` of them at a time, in their order; returns how each ended.
 
     An interruption (SIGINT; on the command line SIGTERM too) asks every process to stop, which they do with a
@@ -78,8 +78,8 @@ def supervise(
         command: what a process is, but for the job's file.
         doing: the state of a job whose process has begun.
     """
-    progress = [Progress(job) for job in jobs]
-    running: list[tuple[Progress, subprocess.Popen[bytes]]] = []
+    progress = [JobProgress(job) for job in jobs]
+    running: list[tuple[JobProgress, subprocess.Popen[bytes]]] = []
     waiting = list(progress)
     try:
         while waiting or running:
@@ -117,7 +117,7 @@ def _start(job: Job, at_once: int, command: Sequence[str]) -> subprocess.Popen[b
         )
 
 
-def _end(progress: Progress, code: int) -> None:
+def _end(progress: JobProgress, code: int) -> None:
     progress.state = "failed" if code else "finished"
     progress.seconds_left = None
     if code:
@@ -126,7 +126,7 @@ def _end(progress: Progress, code: int) -> None:
         progress.last_words = "\n".join([*lines[-5:], *killed])
 
 
-def _stop(running: Sequence[tuple[Progress, subprocess.Popen[bytes]]]) -> None:
+def _stop(running: Sequence[tuple[JobProgress, subprocess.Popen[bytes]]]) -> None:
     for _, process in running:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)

@@ -9,9 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arrn.errors import ArrnError
 from arrn.experiments.results import Result
-from arrn.writing import write_document
+from arrn.writing import write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-sweep", 1
 
@@ -142,8 +141,5 @@ def write_standings(path: Path, standings: Sequence[Standing], facts: Mapping[st
     """Writes the table as JSON, best first."""
     front = {standing.name for standing in find_front(standings)}
     rows = [vars(standing) | {"on_front": standing.name in front} for standing in standings]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing_to(path):
         write_document(path, FORMAT, FORMAT_VERSION, {**facts, "designs": rows})
-    except OSError as error:
-        raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,15 +1,18 @@
-"""Accuracy over resolution for each kernel, with and without dropout and adaptation, and a table of the gaps."""
+"""The effect of kernel, dropout and adaptation on accuracy: over resolution with a table of gaps, and as a tree."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from statistics import fmean
+from typing import TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from arrn.errors import unknown_name
 from arrn.evaluation.comparisons import (
     Combination,
     Decision,
@@ -19,14 +22,115 @@ from arrn.evaluation.comparisons import (
     decision_tree,
     effect_grows,
 )
-from arrn.figures.curves import Curve, Point, draw_curve, resolution_axis
+from arrn.figures.curves import Curve, Look, Point, draw_curve, resolution_axis
 from arrn.figures.runs import Run, describe, missing_runs
-from arrn.figures.style import Drawing, ablation_look, styled
+from arrn.figures.style import Drawing, styled
 
-_COLUMNS = ("mean", "s.d.", "lowest", "highest")
+KERNELS = ("perfect", "fair", "poor")
+"""From the best to the poorest, the order of figures and of the paper's claim."""
+
+_COLOURS = {"perfect": ("#1b6e4f", "#74b99a"), "fair": ("#a3202f", "#e58e98"), "poor": ("#1f4e8c", "#86aede")}
+_COLUMNS = ("mean", "s.d.", "lowest", "highest")  # of the table of gaps
+_DEPTHS = ("all combinations", "smoothing kernel", "trained with dropout", "run with adaptation")
+_RULE = (
+    "A number is the average accuracy below its node, divided by that of the node above. Black: used, white: not.\n"
+    "On the last two levels theory wants factors above 1 where the colours of both nodes agree (solid edges), below 1 "
+    "where not (dotted)."
+)
+_MARKS = {True: "agrees", False: "disagrees", None: "equal"}
+_WANTED = [Combination(*choices) for choices in product(KERNELS, (True, False), (True, False))]
+
+Accuracies: TypeAlias = Mapping[Combination, Sequence[Point]]
+"""Points over resolution, shares of 1, of each combination that there is."""
 
 
-def draw_ablation(accuracies: Mapping[Combination, Sequence[Point]], title: str = "") -> Figure:
+def ablation_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
+    """Accuracy over resolution of each combination that there is, one panel for each kernel."""
+    stem, lacking = f"ablation-{dataset}", missing_runs(dataset, runs, "ablation")
+    chosen = _one_network(runs)
+    accuracies = _accuracies(chosen)
+    if not accuracies:
+        return Drawing(stem, None, lacking)
+    title = f"{chosen[0].first.model['name']} on {describe(chosen, bands=False)}"
+    return Drawing(stem, draw_ablation(accuracies, title), lacking)
+
+
+def tree_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
+    """The decision tree, over the resolutions that all combinations have; it needs every combination."""
+    stem, lacking = f"tree-{dataset}", missing_runs(dataset, runs, "ablation")
+    chosen = _one_network(runs)
+    accuracies = _accuracies(chosen)
+    missing = tuple(str(combination) for combination in _WANTED if combination not in accuracies)
+    if missing:
+        return Drawing(stem, None, lacking or missing)
+    tree = _tree(accuracies)
+    if tree is None:
+        return Drawing(stem, None, ("a resolution that all runs were evaluated at",))
+    named = ", ".join(map(str, sorted(_common_sizes(accuracies), reverse=True)))
+    trained = describe(chosen, bands=False)
+    title = f"{chosen[0].first.model['name']} on {trained}\naccuracy averaged over resolutions {named}"
+    return Drawing(stem, draw_decision_tree(tree, title), lacking)
+
+
+def ablation_tree(runs: Sequence[Run]) -> Decision | None:
+    """The tree of all combinations, by accuracy averaged over the resolutions that all have; None if one lacks."""
+    return _tree(_accuracies(_one_network(runs)))
+
+
+def _tree(accuracies: Accuracies) -> Decision | None:
+    if any(combination not in accuracies for combination in _WANTED):
+        return None
+    sizes = _common_sizes(accuracies)
+    if not sizes:
+        return None
+    return decision_tree(
+        {
+            combination: fmean(point.value for point in points if point.resolution in sizes)
+            for combination, points in accuracies.items()
+        }
+    )
+
+
+def _common_sizes(accuracies: Accuracies) -> set[int]:
+    return set.intersection(*({point.resolution for point in points} for points in accuracies.values()))
+
+
+def _one_network(runs: Sequence[Run]) -> list[Run]:
+    """The runs of one architecture that differ in kernel and dropout only; of several, the one with the most."""
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.first.adaptive and run.in_any("ablation") and run.first.kernel in KERNELS:
+            model = run.first.model
+            rest = {key: value for key, value in model["options"].items() if key not in ("kernel", "dropout")}
+            alike.setdefault(json.dumps([model["name"], rest], sort_keys=True), []).append(run)
+    return max(alike.values(), key=len, default=[])
+
+
+def _accuracies(runs: Sequence[Run]) -> Accuracies:
+    found: dict[Combination, tuple[Point, ...]] = {}
+    for kernel, dropout in product(KERNELS, (True, False)):
+        for run in runs:
+            if (run.first.kernel, bool(run.first.dropout)) == (kernel, dropout):
+                ways = {Combination(kernel, dropout, adapt): run.points(adapt) for adapt in (True, False)}
+                found |= {combination: points for combination, points in ways.items() if points}
+    return found
+
+
+def ablation_look(kernel: str, dropout: bool, adapt: bool) -> Look:
+    """The kernel's hue; dark circles with dropout, bright squares without; solid and full with adaptation.
+
+    >>> ablation_look("fair", dropout=True, adapt=False).line
+    '--'
+    """
+    if kernel not in _COLOURS:
+        raise unknown_name("kernel", kernel, _COLOURS)
+    dark, bright = _COLOURS[kernel]
+    colour, marker = (dark, "o") if dropout else (bright, "s")
+    # Without adaptation, larger open markers: where both lines coincide, as theory wants, both are seen.
+    return Look(colour, "-", marker, "full", 2.0, 4.5) if adapt else Look(colour, "--", marker, "open", 1.2, 9)
+
+
+def draw_ablation(accuracies: Accuracies, title: str = "") -> Figure:
     """One panel and one table for each kernel, in the order given; values are shares of 1.
 
     Args:
@@ -40,8 +144,7 @@ def draw_ablation(accuracies: Mapping[Combination, Sequence[Point]], title: str 
         grid = figure.subplots(2, len(kernels), squeeze=False, sharey="row", height_ratios=[1, 0.24])
         for column, kernel in enumerate(kernels):
             upper, lower = grid[0, column], grid[1, column]
-            rows = _draw_kernel(upper, kernel, accuracies)
-            _draw_table(lower, rows)
+            _draw_table(lower, _draw_kernel(upper, kernel, accuracies))
             upper.set_title(f"{kernel} kernel")
             upper.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=1, handlelength=3.6)
         grid[0, 0].set_ylabel("accuracy (%)")
@@ -49,9 +152,7 @@ def draw_ablation(accuracies: Mapping[Combination, Sequence[Point]], title: str 
         return figure
 
 
-def _draw_kernel(
-    axes: Axes, kernel: str, accuracies: Mapping[Combination, Sequence[Point]]
-) -> list[tuple[str, list[str]]]:
+def _draw_kernel(axes: Axes, kernel: str, accuracies: Accuracies) -> list[tuple[str, list[str]]]:
     """Draws the lines of one kernel; returns the rows of its table."""
     rows = []
     resolutions: list[int] = []
@@ -92,15 +193,6 @@ def _draw_table(axes: Axes, rows: Sequence[tuple[str, list[str]]]) -> None:
     )
     table.auto_set_font_size(False)
     table.set_fontsize(9)
-
-
-_DEPTHS = ("all combinations", "smoothing kernel", "trained with dropout", "run with adaptation")
-_RULE = (
-    "A number is the average accuracy below its node, divided by that of the node above. Black: used, white: not.\n"
-    "On the last two levels theory wants factors above 1 where the colours of both nodes agree (solid edges), below 1 "
-    "where not (dotted)."
-)
-_MARKS = {True: "agrees", False: "disagrees", None: "equal"}
 
 
 def draw_decision_tree(tree: Decision, title: str = "") -> Figure:
@@ -170,84 +262,3 @@ def _draw_leaf_notes(axes: Axes, x: float, leaf: Decision, verdict: Verdict) -> 
     text = f"{leaf.mean:.1%}\n{_MARKS[verdict.holds]}"
     weight = "bold" if verdict.holds is False else "normal"
     axes.text(x, -3.62, text, ha="center", va="top", fontsize=8.5, fontweight=weight)
-
-
-KERNELS = ("perfect", "fair", "poor")
-"""From the best to the poorest, the order of figures and of the paper's claim."""
-
-_WANTED = [Combination(k, dropout, adapt) for k in KERNELS for dropout in (True, False) for adapt in (True, False)]
-
-Combinations = Mapping[Combination, tuple[Point, ...]]
-
-
-def ablation(dataset: str, runs: Sequence[Run]) -> Drawing:
-    """Accuracy over resolution of each combination that there is, one panel for each kernel."""
-    stem, lacking = f"ablation-{dataset}", missing_runs(dataset, runs, "ablation")
-    chosen = _one_network(runs)
-    accuracies = _combinations(chosen)
-    if not accuracies:
-        return Drawing(stem, None, lacking)
-    title = f"{chosen[0].first.model['name']} on {describe(chosen, bands=False)}"
-    return Drawing(stem, draw_ablation(accuracies, title), lacking)
-
-
-def tree(dataset: str, runs: Sequence[Run]) -> Drawing:
-    """The decision tree, over the resolutions that all combinations have; it needs every combination."""
-    stem, lacking = f"tree-{dataset}", missing_runs(dataset, runs, "ablation")
-    chosen = _one_network(runs)
-    accuracies = _combinations(chosen)
-    missing = tuple(str(combination) for combination in _WANTED if combination not in accuracies)
-    if missing:
-        return Drawing(stem, None, lacking or missing)
-    decisions = _decide(accuracies)
-    if decisions is None:
-        return Drawing(stem, None, ("a resolution that all runs were evaluated at",))
-    named = ", ".join(map(str, sorted(_common_sizes(accuracies), reverse=True)))
-    trained = describe(chosen, bands=False)
-    title = f"{chosen[0].first.model['name']} on {trained}\naccuracy averaged over resolutions {named}"
-    return Drawing(stem, draw_decision_tree(decisions, title), lacking)
-
-
-def ablation_tree(runs: Sequence[Run]) -> Decision | None:
-    """The tree of all combinations, by accuracy averaged over the resolutions that all have; None if one lacks."""
-    return _decide(_combinations(_one_network(runs)))
-
-
-def _decide(accuracies: Combinations) -> Decision | None:
-    if any(combination not in accuracies for combination in _WANTED):
-        return None
-    sizes = _common_sizes(accuracies)
-    if not sizes:
-        return None
-    return decision_tree(
-        {
-            combination: fmean(point.value for point in points if point.resolution in sizes)
-            for combination, points in accuracies.items()
-        }
-    )
-
-
-def _common_sizes(accuracies: Combinations) -> set[int]:
-    return set.intersection(*({point.resolution for point in points} for points in accuracies.values()))
-
-
-def _one_network(runs: Sequence[Run]) -> list[Run]:
-    """The runs of one architecture that differ in kernel and dropout only; of several, the one with the most."""
-    alike: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.first.adaptive and run.in_any("ablation") and run.first.kernel in KERNELS:
-            model = run.first.model
-            rest = {key: value for key, value in model["options"].items() if key not in ("kernel", "dropout")}
-            alike.setdefault(json.dumps([model["name"], rest], sort_keys=True), []).append(run)
-    return max(alike.values(), key=len, default=[])
-
-
-def _combinations(runs: Sequence[Run]) -> Combinations:
-    found: dict[Combination, tuple[Point, ...]] = {}
-    for kernel in KERNELS:
-        for dropout in (True, False):
-            for run in runs:
-                if (run.first.kernel, bool(run.first.dropout)) == (kernel, dropout):
-                    ways = {Combination(kernel, dropout, adapt): run.points(adapt) for adapt in (True, False)}
-                    found |= {combination: points for combination, points in ways.items() if points}
-    return found

@@ -6,26 +6,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from arrn.errors import unknown_name
 from arrn.experiments import Result
-from arrn.figures.ablation import ablation, tree
-from arrn.figures.efficiency import efficiency
-from arrn.figures.robustness import generalization, robustness
+from arrn.figures.ablation import ablation_figure, tree_figure
+from arrn.figures.efficiency import efficiency_figure
+from arrn.figures.features import features_figure
+from arrn.figures.kernels import bandwidth_figure
+from arrn.figures.pyramid import pyramid_figure
+from arrn.figures.robustness import generalization_figure, robustness_figure
 from arrn.figures.runs import Run, group_runs
 from arrn.figures.style import Drawing
-from arrn.figures.subject import Subject, picture_bandwidth, picture_features, picture_pyramid
-from arrn.figures.tables import tables
+from arrn.figures.subject import Subject
+from arrn.figures.tables import tables_page
 
+# By name: the experiment of `arrn reproduce` that it shows, and what draws it.
 _FROM_RESULTS: dict[str, tuple[str, Callable[[str, Sequence[Run]], Drawing]]] = {
-    "robustness": ("robustness", robustness),
-    "efficiency": ("efficiency", efficiency),
-    "generalization": ("generalization", generalization),
-    "ablation": ("ablation", ablation),
-    "tree": ("ablation", tree),
-    "tables": ("all", tables),
+    "robustness": ("robustness", robustness_figure),
+    "efficiency": ("efficiency", efficiency_figure),
+    "generalization": ("generalization", generalization_figure),
+    "ablation": ("ablation", ablation_figure),
+    "tree": ("ablation", tree_figure),
+    "tables": ("all", tables_page),
 }
 _PICTURES: dict[str, Callable[[Subject], Drawing]] = {
-    "pyramid": picture_pyramid,
-    "features": picture_features,
-    "bandwidth": picture_bandwidth,
+    "pyramid": pyramid_figure,
+    "features": features_figure,
+    "bandwidth": bandwidth_figure,
 }
 FIGURES = (*_FROM_RESULTS, *_PICTURES)
 """The names of all figures."""

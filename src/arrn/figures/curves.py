@@ -1,18 +1,16 @@
-"""What networks that are no ARRNs are called in figures."""
+"""Lines over resolution, the common part of figures that compare networks: their points, names and looks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-import matplotlib.figure
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from arrn.figures.style import COLOURS, LINE_STYLES, Look, look_of, save_figure, styled
+from arrn.errors import unknown_name
 
 ARCHITECTURES = {
     "resnet18": ("ResNet18", "resnet", 0),
@@ -30,6 +28,60 @@ ARCHITECTURES = {
     "fourier_operator": ("Fourier operator", "fourier", 0),
 }
 """Of every network that is no ARRN: its title, its family and its number in the family."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A line's look: any one of colour, line style and marker is enough to know it by."""
+
+    colour: str
+    line: str | tuple[int, tuple[int, ...]]
+    marker: str
+    face: Literal["full", "white", "open"] = "white"
+    width: float = 1.4
+    size: float = 5.5
+
+    def options(self) -> dict[str, Any]:
+        """What `axes.plot` takes."""
+        return {
+            "color": self.colour,
+            "linestyle": self.line,
+            "linewidth": self.width,
+            "marker": self.marker,
+            "markersize": self.size,
+            "markerfacecolor": {"full": self.colour, "white": "white", "open": "none"}[self.face],
+        }
+
+
+FAMILIES = {
+    "arrn": Look("#0b3c5d", "-", "o", face="full", width=2.4),
+    "arrn without dropout": Look("#d1495b", "--", "o", width=2.0),
+    "transplant": Look("#0b3c5d", "-", "o", face="full"),
+    "resnet": Look("#66a182", "-.", "s"),
+    "wide_resnet": Look("#3f7d5a", (0, (8, 2)), "s"),
+    "mobilenet": Look("#e09f2d", ":", "s", width=1.8),
+    "efficientnet": Look("#8d6a9f", (0, (5, 1, 1, 1, 1, 1)), "s"),
+    "random": Look("#c06014", "-", "P"),
+    "switchable": Look("#8d6a9f", (0, (3, 1)), "s"),
+    "fourier": Look("#e09f2d", (0, (6, 1, 1, 1)), "s"),
+    "specialist": Look("#777777", (0, (1, 2)), "s", width=1.8),
+    "other": Look("#444444", (0, (4, 2, 1, 2, 1, 2)), "s"),
+}
+"""The families, each with the look of its first member."""
+
+_MARKERS = "sD^v*X<>dph"
+
+
+def look_of(family: str, member: int = 0) -> Look:
+    """The look of a family's `member`; those after the first have other markers.
+
+    >>> look_of("resnet", 1).marker
+    'D'
+    """
+    if family not in FAMILIES:
+        raise unknown_name("family of networks", family, FAMILIES)
+    first = FAMILIES[family]
+    return first if member == 0 else replace(first, marker=_MARKERS[member % len(_MARKERS)])
 
 
 @dataclass(frozen=True)
@@ -71,67 +123,16 @@ def resolution_axis(axes: Axes, resolutions: Iterable[int], apart: float = 0.15)
     """A logarithmic axis with a tick at each resolution; labels closer than `apart` octaves are left out."""
     sizes = sorted(set(resolutions))
     axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, _labels(sizes, apart))
+    axes.set_xticks(sizes, _tick_labels(sizes, apart))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("resolution (samples along each axis)")
 
 
-def _labels(sizes: Sequence[int], apart: float) -> list[str]:
+def _tick_labels(sizes: Sequence[int], apart: float) -> list[str]:
     """From the highest down, since full resolution must be named."""
     named: list[int] = []
     for size in reversed(sizes):
         if not named or math.log2(named[-1] / size) >= apart:
             named.append(size)
     return [str(size) if size in named else "" for size in sizes]
-
-
-_MARKERS = "osD^vP*X"
-
-
-def accuracy_lines(name: str, results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The results of one network, sorted into lines by name; running every level is one line whatever the policy."""
-    lines: dict[str, list[Mapping[str, Any]]] = {}
-    for result in results:
-        if result["resolution"] is None:
-            continue
-        if result["adapt"] is None:
-            label = name
-        elif result["adapt"]:
-            label = f"{name}, adapted ({result['policy']})"
-        else:
-            label = f"{name}, all levels"
-        points = lines.setdefault(label, [])
-        if all(point["resolution"] != result["resolution"] for point in points):
-            points.append(result)
-    return {label: sorted(points, key=lambda point: point["resolution"]) for label, points in lines.items()}
-
-
-def plot_accuracy(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "") -> Path:
-    """Draws lines of accuracy against resolution (on a logarithmic axis) with their 95% intervals."""
-    with styled():
-        figure = matplotlib.figure.Figure(figsize=(7.2, 4.6))
-        axes = figure.subplots()
-        for n, (label, points) in enumerate(lines.items()):
-            x = [point["resolution"] for point in points]
-            y = [100 * point["accuracy"] for point in points]
-            colour = COLOURS[n % len(COLOURS)]
-            axes.plot(
-                x,
-                y,
-                LINE_STYLES[n % len(LINE_STYLES)],
-                color=colour,
-                marker=_MARKERS[n % len(_MARKERS)],
-                # Open, and smaller from line to line: lines that coincide, as theory wants, are all seen.
-                markerfacecolor="none",
-                markersize=5 + 3 * min(3, len(lines) - 1 - n),
-                label=label,
-            )
-            lower, upper = ([100 * point["interval"][side] for point in points] for side in (0, 1))
-            axes.fill_between(x, lower, upper, color=colour, alpha=0.15, linewidth=0)
-        resolution_axis(axes, [point["resolution"] for points in lines.values() for point in points])
-        axes.set_ylabel("accuracy (%), with 95% intervals")
-        axes.set_title(title)
-        # Below the axes: no line is ever behind it.
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1 if len(lines) < 3 else 2)
-        return save_figure(figure, path)

@@ -11,12 +11,16 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from arrn.figures.style import COLOURS, LINE_STYLES, save_figure, styled
+from arrn.figures.style import COLOURS, LINE_STYLES, Drawing, save_figure, styled
+from arrn.figures.subject import Subject
 from arrn.signal import LaplacianPyramid, kernel_quality, resample
 from arrn.signal.kernels import KernelLike
 from arrn.signal.quality import decibel
 
-FLOOR = -120  # decibels; what lies below is drawn there
+_FLOOR = -120  # decibels; what lies below is drawn there
+_LINE = 32  # samples of the line whose bands are shown; more could not be told apart
+_FINE = 15  # points per sample with which a continuous signal is drawn; odd, so that the middle one is the sample
+_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 
 
 def plot_kernel_quality(
@@ -35,7 +39,7 @@ def plot_kernel_quality(
             style = {"color": COLOURS[n % len(COLOURS)], "linestyle": LINE_STYLES[n % len(LINE_STYLES)], "linewidth": 2}
             frequency = np.arange(len(quality.gain)) / len(quality.gain)
             left.plot(frequency, quality.gain, **style)
-            leak = 10 * np.log10(np.maximum(quality.leak, 10 ** (FLOOR / 10)))
+            leak = 10 * np.log10(np.maximum(quality.leak, 10 ** (_FLOOR / 10)))
             right.plot(frequency, leak, **style)
             labels.append(
                 f"{quality.kernel.name}: passband error {quality.passband_error:.1g}, "
@@ -46,31 +50,19 @@ def plot_kernel_quality(
             axes.set_xlabel("frequency, as a share of the larger grid's band")
         left.set_ylabel("gain of smoothing U D")
         left.set_title(f"Ideal: 1 up to {next_size}/{size}, 0 beyond")
-        right.set_ylabel(f"misplaced energy (dB, from {FLOOR})")
+        right.set_ylabel(f"misplaced energy (dB, from {_FLOOR})")
         right.set_title("Left of the line: what diff leaks; right: what passes")
-        right.set_ylim(FLOOR - 5, 5)
+        right.set_ylim(_FLOOR - 5, 5)
         figure.legend(left.lines[: len(labels)], labels, loc="outside lower center", ncols=2)
         return save_figure(figure, Path(path))
 
 
-_FINE = 15  # points per sample with which a continuous signal is drawn; odd, so that the middle one is the sample
-_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
-
-
-def cosine_magnitudes(signal: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The magnitude of each frequency cos(pi k x), k < N, in a signal of N samples, shape (1, 1, N).
-
-    >>> x = (torch.arange(8) + 0.5) / 8
-    >>> wave = 1 + 3 * torch.cos(2 * torch.pi * x)
-    >>> [round(float(magnitude), 3) for magnitude in cosine_magnitudes(wave.reshape(1, 1, -1))]
-    [1.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    """
-    samples = signal[0, 0].double().numpy()
-    n = len(samples)
-    waves = np.cos(np.pi * np.outer(np.arange(n), (np.arange(n) + 0.5) / n))
-    weights = np.where(np.arange(n) == 0, 1.0, 2.0) / n
-    magnitudes: np.ndarray[Any, np.dtype[np.float64]] = np.abs(weights * (waves @ samples))
-    return magnitudes
+def bandwidth_figure(subject: Subject) -> Drawing:
+    """The image's middle line, on a ladder of three grids."""
+    line = subject.image[:, :, subject.image.shape[2] // 2].double().mean(dim=1, keepdim=True)
+    size = min(_LINE, line.shape[-1])
+    sizes = (size, size // 2, size // 4)
+    return Drawing("bandwidth", draw_bandwidth(resample(line, size), sizes))
 
 
 def draw_bandwidth(signal: torch.Tensor, sizes: Sequence[int]) -> Figure:
@@ -152,3 +144,19 @@ def _draw_spectra(figure: SubFigure, signal: torch.Tensor, sizes: Sequence[int])
     panels[-1].set_xticks([0, *(size for size in reversed(sizes))])
     panels[-1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=len(sizes))
     figure.suptitle("What each level of the ladder holds", fontsize=11)
+
+
+def cosine_magnitudes(signal: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The magnitude of each frequency cos(pi k x), k < N, in a signal of N samples, shape (1, 1, N).
+
+    >>> x = (torch.arange(8) + 0.5) / 8
+    >>> wave = 1 + 3 * torch.cos(2 * torch.pi * x)
+    >>> [round(float(magnitude), 3) for magnitude in cosine_magnitudes(wave.reshape(1, 1, -1))]
+    [1.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    samples = signal[0, 0].double().numpy()
+    n = len(samples)
+    waves = np.cos(np.pi * np.outer(np.arange(n), (np.arange(n) + 0.5) / n))
+    weights = np.where(np.arange(n) == 0, 1.0, 2.0) / n
+    magnitudes: np.ndarray[Any, np.dtype[np.float64]] = np.abs(weights * (waves @ samples))
+    return magnitudes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib.figure
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from arrn.figures.style import COLOURS, save_figure, styled
@@ -32,7 +32,7 @@ class ParetoPoint:
 def plot_pareto(path: Path, points: Sequence[ParetoPoint], title: str = "") -> Path:
     """Draws mean accuracy against millions of multiply-adds (on a logarithmic axis)."""
     with styled():
-        figure = matplotlib.figure.Figure(figsize=(7.2, 4.6))
+        figure = Figure(figsize=(7.2, 4.6))
         axes = figure.subplots()
         front = sorted((point for point in points if point.on_front), key=lambda point: point.cost)
         beaten = [point for point in points if not point.on_front]

@@ -6,8 +6,19 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arrn.figures.style import styled
+from arrn.figures.style import Drawing, styled
+from arrn.figures.subject import Subject
 from arrn.signal import LaplacianPyramid
+
+_LEVELS = 4
+
+
+def pyramid_figure(subject: Subject) -> Drawing:
+    """The image halved time and again."""
+    height, width = subject.image.shape[2:]
+    sizes = [(height >> level, width >> level) for level in range(_LEVELS)]
+    ladder = [size for size in sizes if min(size) >= 2]
+    return Drawing("pyramid", draw_pyramid(subject.image, LaplacianPyramid(ladder)))
 
 
 def draw_pyramid(image: torch.Tensor, pyramid: LaplacianPyramid) -> Figure:

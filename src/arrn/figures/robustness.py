@@ -1,18 +1,36 @@
-"""Accuracy over resolution of networks that were trained at full resolution."""
+"""Accuracy over resolution of networks trained at full resolution: line by line, and as boxes of many architectures."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from arrn.figures.curves import ARCHITECTURES, Curve, draw_curve, resolution_axis
-from arrn.figures.runs import Run, describe, missing_runs, name_curves, source_of
-from arrn.figures.style import Drawing, Look, look_of, styled
+from arrn.figures.curves import ARCHITECTURES, Curve, Look, draw_curve, look_of, resolution_axis
+from arrn.figures.runs import Run, accuracy_curves, describe, in_order, missing_runs, source_of
+from arrn.figures.style import Drawing, styled
+
+_FEW = 10  # up to so many architectures, each is also shown as a point
+
+
+def robustness_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
+    """Accuracy over resolution: ARRNs against fixed-resolution networks, and against stronger rivals."""
+    stem, lacking = f"robustness-{dataset}", missing_runs(dataset, runs, "robustness", "rivals")
+    compared = in_order([run for run in runs if run.in_any("robustness", "rivals")])
+    ours = [run for run in compared if run.first.adaptive and run.in_any("robustness")]
+    groups = {
+        "against fixed-resolution networks": [run for run in compared if run not in ours and run.in_any("robustness")],
+        "against stronger rivals": [run for run in compared if run not in ours and not run.in_any("robustness")],
+    }
+    panels = {title: accuracy_curves([*ours, *group]) for title, group in groups.items() if group}
+    if not compared:
+        return Drawing(stem, None, lacking)
+    return Drawing(stem, draw_robustness(panels or {"": accuracy_curves(ours)}, describe(compared)), lacking)
 
 
 def draw_robustness(panels: Mapping[str, Sequence[Curve]], title: str = "") -> Figure:
@@ -37,114 +55,7 @@ def draw_robustness(panels: Mapping[str, Sequence[Curve]], title: str = "") -> F
         return figure
 
 
-Group = Mapping[int, Sequence[float]]
-
-FEW = 10
-"""Up to so many architectures, each is also shown as a point."""
-
-
-def draw_generalization(groups: Mapping[str, tuple[str, Group]], title: str = "") -> Figure:
-    """Box plots of accuracy (shares of 1): quartiles, whiskers to the extremes, the median in black.
-
-    Args:
-        groups: by label, the family whose look is used, and for each resolution the accuracies of the
-            group's architectures.
-        title: of the figure.
-    """
-    sizes = sorted({size for _, group in groups.values() for size in group})
-    place = {size: n for n, size in enumerate(sizes)}
-    width = 0.7 / max(1, len(groups))
-    with styled():
-        figure = Figure(figsize=(max(5.0, 0.6 + 0.85 * len(sizes)), 4.6), layout="constrained")
-        axes = figure.subplots()
-        handles = []
-        for n, (label, (family, group)) in enumerate(groups.items()):
-            look, shift = look_of(family), (n - (len(groups) - 1) / 2) * width
-            for size, values in group.items():
-                _draw_box(axes, place[size] + shift, [100 * value for value in values], 0.85 * width, look)
-            count = max(len(values) for values in group.values())
-            hatch = _hatch(look)
-            handles.append(Patch(facecolor=_pale(look), edgecolor=look.colour, hatch=hatch, label=f"{label} ({count})"))
-        axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
-        axes.set_xlabel("resolution (samples along each axis)")
-        axes.set_ylabel("accuracy (%)")
-        axes.grid(visible=False, axis="x")
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(groups))
-        axes.set_title(title)
-        return figure
-
-
-def _pale(look: Look) -> str:
-    return "#9db7c9" if look.face == "full" else "#ffffff"
-
-
-def _hatch(look: Look) -> str:
-    return "" if look.face == "full" else "////"
-
-
-def _draw_box(axes: Axes, x: float, values: Sequence[float], width: float, look: Look) -> None:
-    box = axes.boxplot(
-        [values],
-        positions=[x],
-        widths=[width],
-        whis=(0, 100),
-        showfliers=False,
-        patch_artist=True,
-        manage_ticks=False,
-        medianprops={"color": "black", "linewidth": 1.6},
-        whiskerprops={"color": look.colour},
-        capprops={"color": look.colour},
-    )
-    (patch,) = box["boxes"]
-    patch.set(facecolor=_pale(look), edgecolor=look.colour, hatch=_hatch(look))
-    if len(values) <= FEW:
-        spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(1)
-        axes.scatter(
-            x + spread,
-            values,
-            s=10,
-            marker=look.marker,
-            facecolor=look.colour if look.face == "full" else "white",
-            edgecolor="black",
-            linewidth=0.8,
-            zorder=3,
-        )
-
-
-def in_order(runs: Sequence[Run]) -> list[Run]:
-    """ARRNs first, those with dropout leading, then the others as `ARCHITECTURES` lists them, specialists last."""
-    places = list(ARCHITECTURES)
-
-    def place(run: Run) -> tuple[bool, bool, bool, int, int, str]:
-        model = run.first.model["name"]
-        known = places.index(model) if model in places else len(places)
-        resolutions = len(run.first.recipe["resolutions"])
-        specialist = resolutions == 1
-        return not run.first.adaptive, not run.first.dropout, specialist, known, resolutions, run.name
-
-    return sorted(runs, key=place)
-
-
-def robustness(dataset: str, runs: Sequence[Run]) -> Drawing:
-    """Accuracy over resolution: ARRNs against fixed-resolution networks, and against stronger rivals."""
-    stem, lacking = f"robustness-{dataset}", missing_runs(dataset, runs, "robustness", "rivals")
-    compared = in_order([run for run in runs if run.in_any("robustness", "rivals")])
-    ours = [run for run in compared if run.first.adaptive and run.in_any("robustness")]
-    groups = {
-        "against fixed-resolution networks": [run for run in compared if run not in ours and run.in_any("robustness")],
-        "against stronger rivals": [run for run in compared if run not in ours and not run.in_any("robustness")],
-    }
-    panels = {title: _curves([*ours, *group]) for title, group in groups.items() if group}
-    if not compared:
-        return Drawing(stem, None, lacking)
-    return Drawing(stem, draw_robustness(panels or {"": _curves(ours)}, describe(compared)), lacking)
-
-
-def _curves(runs: Sequence[Run]) -> list[Curve]:
-    return name_curves([(run, run.points()) for run in runs])
-
-
-def generalization(dataset: str, runs: Sequence[Run]) -> Drawing:
+def generalization_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
     """Architectures that were trained both ways: as ARRNs, and as they are."""
     stem, lacking = f"generalization-{dataset}", missing_runs(dataset, runs, "generalization")
     # Of several transplants of one architecture, the last in order of dropout, which is the one with the most.
@@ -168,3 +79,71 @@ def _by_resolution(runs: Sequence[Run]) -> dict[int, list[float]]:
     """The accuracies of all runs, at the resolutions that all have."""
     curves = [{point.resolution: point.value for point in run.points()} for run in runs]
     return {size: [curve[size] for curve in curves] for size in curves[0] if all(size in curve for curve in curves)}
+
+
+def draw_generalization(groups: Mapping[str, tuple[str, Mapping[int, Sequence[float]]]], title: str = "") -> Figure:
+    """Box plots of accuracy (shares of 1): quartiles, whiskers to the extremes, the median in black.
+
+    Args:
+        groups: by label, the family whose look is used, and for each resolution the accuracies of the
+            group's architectures.
+        title: of the figure.
+    """
+    sizes = sorted({size for _, group in groups.values() for size in group})
+    place = {size: n for n, size in enumerate(sizes)}
+    width = 0.7 / max(1, len(groups))
+    with styled():
+        figure = Figure(figsize=(max(5.0, 0.6 + 0.85 * len(sizes)), 4.6), layout="constrained")
+        axes = figure.subplots()
+        handles = []
+        for n, (label, (family, group)) in enumerate(groups.items()):
+            look, shift = look_of(family), (n - (len(groups) - 1) / 2) * width
+            for size, values in group.items():
+                _draw_box(axes, place[size] + shift, [100 * value for value in values], 0.85 * width, look)
+            count = max(len(values) for values in group.values())
+            handles.append(Patch(**_fill(look), label=f"{label} ({count})"))
+        axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+        axes.set_xlabel("resolution (samples along each axis)")
+        axes.set_ylabel("accuracy (%)")
+        axes.grid(visible=False, axis="x")
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(groups))
+        axes.set_title(title)
+        return figure
+
+
+def _fill(look: Look) -> dict[str, Any]:
+    full = look.face == "full"
+    return {
+        "facecolor": "#9db7c9" if full else "#ffffff",
+        "edgecolor": look.colour,
+        "hatch": "" if full else "////",
+    }
+
+
+def _draw_box(axes: Axes, x: float, values: Sequence[float], width: float, look: Look) -> None:
+    box = axes.boxplot(
+        [values],
+        positions=[x],
+        widths=[width],
+        whis=(0, 100),
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        medianprops={"color": "black", "linewidth": 1.6},
+        whiskerprops={"color": look.colour},
+        capprops={"color": look.colour},
+    )
+    (patch,) = box["boxes"]
+    patch.set(**_fill(look))
+    if len(values) <= _FEW:
+        spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(1)
+        axes.scatter(
+            x + spread,
+            values,
+            s=10,
+            marker=look.marker,
+            facecolor=look.colour if look.face == "full" else "white",
+            edgecolor="black",
+            linewidth=0.8,
+            zorder=3,
+        )

@@ -1,4 +1,4 @@
-"""Results as figures see them: the seeds of a run together."""
+"""Results as figures see them: the seeds of a run together, runs in order, each with its name and look."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import count
 from statistics import fmean
 
+from arrn.datasets import REPRODUCED
 from arrn.errors import ArrnError
 from arrn.experiments import Result
 from arrn.experiments.plan import plan
-from arrn.experiments.sets import SETS
 from arrn.figures.curves import ARCHITECTURES, Curve, Point
 from arrn.models.transplanting import TRANSPLANTS
 
@@ -89,9 +89,23 @@ def _span(numbers: set[int]) -> str:
 def missing_runs(dataset: str, runs: Iterable[Run], *experiments: str) -> tuple[str, ...]:
     """The names of planned runs, of some experiments or of all, that have no result yet; none without a plan."""
     there = {run.name for run in runs}
-    planned = plan(dataset) if dataset in SETS else []
+    planned = plan(dataset) if dataset in REPRODUCED else []
     wanted = [run for run in planned if not experiments or set(experiments) & set(run.experiments)]
     return tuple(run.name for run in wanted if run.name not in there)
+
+
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """ARRNs first, those with dropout leading, then the others as `ARCHITECTURES` lists them, specialists last."""
+    places = list(ARCHITECTURES)
+
+    def place(run: Run) -> tuple[bool, bool, bool, int, int, str]:
+        model = run.first.model["name"]
+        known = places.index(model) if model in places else len(places)
+        resolutions = len(run.first.recipe["resolutions"])
+        specialist = resolutions == 1
+        return not run.first.adaptive, not run.first.dropout, specialist, known, resolutions, run.name
+
+    return sorted(runs, key=place)
 
 
 def source_of(result: Result) -> str | None:
@@ -113,6 +127,11 @@ def name_curves(runs: Sequence[tuple[Run, tuple[Point, ...]]]) -> list[Curve]:
         looks.add((family, member))
         curves.append(Curve(label, family, points, member))
     return curves
+
+
+def accuracy_curves(runs: Sequence[Run]) -> list[Curve]:
+    """The curves of accuracy, with adaptation, of runs in the order given."""
+    return name_curves([(run, run.points()) for run in runs])
 
 
 def _identity(result: Result) -> tuple[str, str, int]:

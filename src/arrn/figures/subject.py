@@ -9,17 +9,13 @@ import torch
 
 from arrn.data import Normalisation, decode, open_dataset
 from arrn.errors import ArrnError
-from arrn.figures.features import draw_features
-from arrn.figures.kernels import draw_bandwidth
-from arrn.figures.pyramid import draw_pyramid
-from arrn.figures.style import Drawing
 from arrn.models import create_model
 from arrn.nn import ARRN
-from arrn.nn.config import config_of
+from arrn.nn.network import config_of
 from arrn.runs import load_network
-from arrn.signal import LaplacianPyramid, resample
+from arrn.signal import resample
 
-LARGEST, SMALLEST = 192, 8  # along the longer and the shorter side, in pixels
+_LARGEST, _SMALLEST = 192, 8  # along the longer and the shorter side, in pixels
 
 
 @dataclass(frozen=True)
@@ -76,40 +72,11 @@ def _read_image(path: Path | None) -> torch.Tensor:
     else:
         pixels = decode(path, str(path))
     height, width = pixels.shape[1:]
-    if min(height, width) < SMALLEST:
-        raise ArrnError(f"an image of at least {SMALLEST}x{SMALLEST} is needed, got {height}x{width}")
+    if min(height, width) < _SMALLEST:
+        raise ArrnError(f"an image of at least {_SMALLEST}x{_SMALLEST} is needed, got {height}x{width}")
     image = pixels[None].float() / 255
-    factor = min(1.0, LARGEST / max(height, width))
+    factor = min(1.0, _LARGEST / max(height, width))
     if factor == 1:
         return image
-    size = (max(SMALLEST, round(factor * height)), max(SMALLEST, round(factor * width)))
+    size = (max(_SMALLEST, round(factor * height)), max(_SMALLEST, round(factor * width)))
     return resample(image, size).clamp(0, 1)
-
-
-LEVELS = 4
-LINE = 32  # samples of the line whose bands are shown; more could not be told apart
-
-
-def picture_pyramid(subject: Subject) -> Drawing:
-    """The image halved time and again."""
-    height, width = subject.image.shape[2:]
-    sizes = [(height >> level, width >> level) for level in range(LEVELS)]
-    ladder = [size for size in sizes if min(size) >= 2]
-    return Drawing("pyramid", draw_pyramid(subject.image, LaplacianPyramid(ladder)))
-
-
-def picture_features(subject: Subject) -> Drawing:
-    """The image on its way through the network."""
-    network = subject.network
-    with torch.no_grad():
-        levels = network.forward_levels(subject.normalisation(255 * subject.image))
-    title = f"Features of an image in {subject.title}"
-    return Drawing("features", draw_features(subject.image, levels, network.kernel, title))
-
-
-def picture_bandwidth(subject: Subject) -> Drawing:
-    """The image's middle line, on a ladder of three grids."""
-    line = subject.image[:, :, subject.image.shape[2] // 2].double().mean(dim=1, keepdim=True)
-    size = min(LINE, line.shape[-1])
-    sizes = (size, size // 2, size // 4)
-    return Drawing("bandwidth", draw_bandwidth(resample(line, size), sizes))

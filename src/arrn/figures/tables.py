@@ -8,15 +8,14 @@ from statistics import fmean
 from arrn.evaluation.comparisons import check_dual_effect, effect_grows
 from arrn.figures.ablation import ablation_tree
 from arrn.figures.curves import Point
-from arrn.figures.robustness import in_order
-from arrn.figures.runs import Run, missing_runs, name_curves
+from arrn.figures.runs import Run, accuracy_curves, in_order, missing_runs
 from arrn.figures.style import Drawing
 from arrn.provenance import machine_of
 
 _UNEVEN = 1e-3  # float32 rounding is far below, uneven classes far above
 
 
-def tables(dataset: str, runs: Sequence[Run]) -> Drawing:
+def tables_page(dataset: str, runs: Sequence[Run]) -> Drawing:
     """All tables of a data set, each under a heading; what the plan has and nobody ran is named at the end."""
     ordered = in_order(runs)
     lacking = missing_runs(dataset, runs)
@@ -50,7 +49,7 @@ def _sizes(runs: Sequence[Run]) -> list[int]:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    return [curve.label for curve in name_curves([(run, run.points()) for run in runs])]
+    return [curve.label for curve in accuracy_curves(runs)]
 
 
 def _accuracies(runs: Sequence[Run]) -> str:
@@ -82,15 +81,22 @@ def _gaps(runs: Sequence[Run]) -> str:
 
 def _balanced(runs: Sequence[Run]) -> str:
     """The mean over classes of the accuracy on each, in percent; nothing where classes are as large as each other."""
-    sizes = _sizes(runs)
-    rows, uneven = [], False
+    sizes, rows = _sizes(runs), []
     for label, run in zip(_labels(runs), runs, strict=True):
-        found: dict[int, list[float]] = {size: [] for size in sizes}
-        for point in (point for result in run.results for point in result.points()):
-            found[point["resolution"]].append(point["balanced_accuracy"])
-            uneven |= abs(point["balanced_accuracy"] - point["accuracy"]) > _UNEVEN
-        rows.append([label, *(f"{100 * fmean(found[size]):.1f}" if found[size] else "" for size in sizes)])
+        found = _by_resolution(run, "balanced_accuracy")
+        rows.append([label, *(f"{100 * fmean(found[size]):.1f}" if size in found else "" for size in sizes)])
+    points = (point for run in runs for result in run.results for point in result.points())
+    uneven = any(abs(point["balanced_accuracy"] - point["accuracy"]) > _UNEVEN for point in points)
     return markdown_table(["network", *map(str, sizes)], rows) if uneven else ""
+
+
+def _by_resolution(run: Run, name: str) -> dict[int, list[float]]:
+    """What the seeds of a run have under a name, where they have it."""
+    found: dict[int, list[float]] = {}
+    for point in (point for result in run.results for point in result.points()):
+        if name in point:
+            found.setdefault(point["resolution"], []).append(point[name])
+    return found
 
 
 def _percent(point: Point, best: bool) -> str:
@@ -100,16 +106,11 @@ def _percent(point: Point, best: bool) -> str:
 
 def _agreements(runs: Sequence[Run]) -> str:
     """At how many of the test images adapted and full evaluation give the same class, in percent."""
-    sizes = _sizes(runs)
-    rows = []
+    sizes, rows = _sizes(runs), []
     for label, run in zip(_labels(runs), runs, strict=True):
-        found: dict[int, list[float]] = {size: [] for size in sizes}
-        for result in run.results:
-            for point in result.points():
-                if "agreement" in point:
-                    found[point["resolution"]].append(point["agreement"])
+        found = _by_resolution(run, "agreement")
         # The seed that agrees least stands for all.
-        rows.append([label, *(f"{100 * min(found[size]):.2f}" if found[size] else "" for size in sizes)])
+        rows.append([label, *(f"{100 * min(found[size]):.2f}" if size in found else "" for size in sizes)])
     return markdown_table(["answers that agree, %", *map(str, sizes)], rows) if rows else ""
 
 

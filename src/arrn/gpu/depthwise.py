@@ -97,6 +97,14 @@ def _differentiate(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torc
 replicate_depthwise.register_autograd(_differentiate, setup_context=_keep)
 
 
+def cast_depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """`replicate_depthwise` in the dtype that autocast asks for on a GPU."""
+    if torch.is_autocast_enabled("cuda"):
+        x = x.to(torch.get_autocast_dtype("cuda"))
+    y: torch.Tensor = replicate_depthwise(x, weight, bias)
+    return y
+
+
 @torch.library.custom_op("arrn::silu_depthwise_silu", mutates_args=())
 def silu_depthwise_silu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """`replicate_depthwise` with SiLU before and after it, in one pass; for inference, so it has no gradient.

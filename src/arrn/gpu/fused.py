@@ -1,4 +1,4 @@
-"""A pointwise convolution as a matrix product over rows of channels, whose weights' gradient is summed in float32."""
+"""What `arrn.nn.fast` trains with: products over rows of channels, and norms fused with what follows them."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ def kernels_serve(x: torch.Tensor) -> bool:
     What is exported keeps to PyTorch's own operators, so that it runs where this library is not.
     """
     return (
-        is_fast()
-        and x.is_cuda
+        x.is_cuda
         and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and _triton_is_here
+        and is_fast()
         and not _is_exporting()
     )
 

@@ -1,12 +1,9 @@
 """Networks by name: ARRNs, the paper's fixed-resolution baselines, and stronger rivals."""
 
-from functools import partial
-
 from arrn.models.designs import DESIGNS, Design, design_builder
-from arrn.models.entry import entry_grid, entry_kernel, signal_axes
-from arrn.models.fixed import BASELINES, FixedResolution, fixed_builder, torchvision_network
-from arrn.models.generic import build_arrn
-from arrn.models.registry import ModelSummary, create_model, list_models, model_options, register, summarise
+from arrn.models.fixed import BASELINES, FixedResolution, fixed_builder
+from arrn.models.generic import LadderOptions, build_arrn
+from arrn.models.registry import create_model, list_models, model_options, register
 from arrn.models.rivals import (
     FourierClassifier,
     SpectralConv2d,
@@ -16,13 +13,16 @@ from arrn.models.rivals import (
     build_resnet18_small_stem,
     build_resnet18_switchable,
 )
+from arrn.models.summary import ModelSummary, summarise
 from arrn.models.transplanting import TRANSPLANTS, transplant, transplant_builder
+from arrn.nn.network import entry_grid, entry_kernel, signal_axes
 
 __all__ = [
     "DESIGNS",
     "Design",
     "FixedResolution",
     "FourierClassifier",
+    "LadderOptions",
     "ModelSummary",
     "SpectralConv2d",
     "SwitchableBatchNorm2d",
@@ -43,7 +43,7 @@ register("arrn", build_arrn)
 for _name, _design in DESIGNS.items():
     register(_name, design_builder(_design))
 for _name in BASELINES:
-    register(_name, fixed_builder(partial(torchvision_network, _name), f"torchvision's {_name}"))
+    register(_name, fixed_builder(_name))
 for _name, _skip_first in TRANSPLANTS.items():
     register(f"arrn_{_name}", transplant_builder(_name, _skip_first))
 register("resnet18_small_stem", build_resnet18_small_stem)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from arrn.models.generic import build_arrn
-from arrn.nn.arrn import ARRN, Policy
-from arrn.nn.dropout import Draw
-from arrn.nn.residual import Rejection
-from arrn.signal.grid import Size
-from arrn.signal.kernels import KernelLike
+from arrn.models.generic import DesignOptions, build_arrn
+from arrn.models.registry import takes
+from arrn.nn.arrn import ARRN
+from arrn.nn.network import Policy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Design:
     """An ARRN as numbers: one column per size of its ladder, highest first, base last.
 
@@ -134,51 +132,28 @@ DESIGNS = {
 
 
 def design_builder(design: Design) -> Callable[..., ARRN]:
-    """A builder for the registry, whose defaults are the design's."""
+    """A builder for the registry: the design's ladder, and its other numbers as defaults."""
 
-    def build(
-        num_classes: int = design.num_classes,
-        in_channels: int = design.in_channels,
-        kernel: KernelLike = "perfect",
-        dropout: float | Sequence[float] = design.dropout,
-        draw: Draw = "stratified",
-        policy: Policy = design.policy,
-        block: str = "inverted",
-        blockless: Sequence[Size] = design.blockless,
-        block_dropout: float = design.block_dropout,
-        rejection: Rejection = "mean",
-    ) -> ARRN:
+    @takes(
+        DesignOptions(
+            num_classes=design.num_classes,
+            in_channels=design.in_channels,
+            dropout=design.dropout,
+            policy=design.policy,
+            blockless=design.blockless,
+            block_dropout=design.block_dropout,
+        )
+    )
+    def build(options: DesignOptions) -> ARRN:
         return build_arrn(
-            design.sizes,
-            design.features,
-            design.expansion,
-            design.depth,
-            design.ndim,
-            num_classes=num_classes,
-            in_channels=in_channels,
-            kernel=kernel,
-            dropout=dropout,
-            draw=draw,
-            policy=policy,
-            block=block,
-            blockless=blockless,
-            block_dropout=block_dropout,
-            rejection=rejection,
+            **vars(options),
+            sizes=design.sizes,
+            features=design.features,
+            expansion=design.expansion,
+            depth=design.depth,
             repeats=design.repeats if len(design.repeats) > 1 else design.repeats[0],
+            ndim=design.ndim,
         )
 
-    build.__doc__ = f"""An ARRN for {design.purpose}: {" -> ".join(map(str, design.sizes))}.
-
-    Args:
-        num_classes: outputs; 0 returns pooled features.
-        in_channels: channels of the input.
-        kernel: ``"perfect"``, ``"fair"``, ``"poor"``, a kernel, or its `kernel_options`.
-        dropout: Laplacian dropout's p, one number, or one per residual and size in `blockless`, highest first.
-        draw: how Laplacian dropout draws: ``"stratified"``, ``"sample"`` or ``"batch"``.
-        policy: ``"exact"`` or ``"cheap"``, for sizes between two grids.
-        block: ``"inverted"`` (the paper's) or ``"zero_preserving"`` (with low-band context).
-        blockless: sizes without a block that Laplacian dropout also drops to.
-        block_dropout: the share of hidden channels that every block loses in training.
-        rejection: the constant that levels reject: ``"mean"`` (the paper's) or ``"response"`` (`LaplacianResidual`).
-    """
+    build.__doc__ = f"An ARRN for {design.purpose}: {' -> '.join(map(str, design.sizes))}."
     return build

@@ -1,22 +1,24 @@
-"""Ordinary networks, whose inputs are brought to the size (or one of the sizes) they were made for."""
+"""The fixed-resolution baselines: ordinary networks, whose inputs are brought to the size they were made for."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError
-from arrn.nn.config import note_option
-from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, format_sizes, level_at_least
-from arrn.signal.kernels import KernelLike
+from arrn.errors import ArrnError, needs
+from arrn.models.registry import Options, takes
+from arrn.nn.network import Network, note_option
+from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, level_at_least
+from arrn.signal.kernels import Kernel, KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.resample import resample_in_network
 
 
-class ResampledNetwork(nn.Module):
+class ResampledNetwork(Network):
     """Takes an input of any size to the lowest of its grids that holds it, and runs the network there.
 
     Shape: (batch, in_channels, *any) -> (batch, num_classes).
@@ -27,12 +29,17 @@ class ResampledNetwork(nn.Module):
         self.network = network
         self.grids = grids
         self.in_channels = in_channels
-        self.kernel = as_kernel(kernel)
+        self.kernel: Kernel = as_kernel(kernel)
 
     @property
-    def sizes(self) -> tuple[Size, ...]:
-        """The sizes it runs at, highest first."""
-        return format_sizes(self.grids)
+    def num_classes(self) -> int:
+        """The classes that its last linear layer tells apart; 0 where there is none."""
+        return count_classes(self.network)
+
+    @property
+    def grids_for_all_parts(self) -> tuple[Grid, ...]:
+        """All of them: each may have parts of its own, such as batch norms."""
+        return self.grids
 
     def _prepare(self, level: int) -> None:
         """Called before the network runs at `level`."""
@@ -71,23 +78,54 @@ class FixedResolution(ResampledNetwork):
         super().__init__(network, (as_grid(size, ndim),), in_channels, kernel)
 
 
-def fixed_builder(make: Callable[[int, int], nn.Module], description: str) -> Callable[..., FixedResolution]:
-    """A builder for the registry, from ``make(num_classes, in_channels)`` and what it makes, in words."""
+BASELINES = (
+    "resnet18",
+    "resnet50",
+    "resnet101",
+    "wide_resnet50_2",
+    "wide_resnet101_2",
+    "mobilenet_v3_small",
+    "mobilenet_v3_large",
+    "efficientnet_v2_s",
+    "efficientnet_v2_m",
+    "efficientnet_v2_l",
+)
 
-    def build(
-        size: Size = 32, num_classes: int = 10, in_channels: int = 3, kernel: KernelLike = "perfect"
-    ) -> FixedResolution:
-        return FixedResolution(make(num_classes, in_channels), size, in_channels, kernel=kernel)
 
-    build.__doc__ = f"""{description} at one native size; inputs of other sizes are resampled to it.
+@dataclass(frozen=True, kw_only=True)
+class FixedOptions(Options):
+    """What a network of one native size can be told.
 
-    Args:
-        size: the native size.
-        num_classes: outputs; 0 returns features.
-        in_channels: channels of the input.
-        kernel: how inputs of other sizes are resampled.
+    Attributes:
+        size: the native size; inputs of other sizes are resampled to it.
     """
+
+    size: Size = 32
+
+
+def fixed_builder(name: str) -> Callable[..., FixedResolution]:
+    """A builder for the registry: torchvision's network of that name, randomly initialised."""
+
+    @takes(FixedOptions())
+    def build(options: FixedOptions) -> FixedResolution:
+        network = torchvision_network(name, options.num_classes, options.in_channels)
+        return FixedResolution(network, options.size, options.in_channels, kernel=options.kernel)
+
+    build.__doc__ = f"torchvision's {name} at one native size; inputs of other sizes are resampled to it."
     return build
+
+
+def torchvision_network(name: str, num_classes: int, in_channels: int) -> nn.Module:
+    """The bare torchvision network, randomly initialised."""
+    with needs("torchvision", f"model {name!r}"):
+        from torchvision.models import get_model
+    if num_classes < 0 or in_channels < 1:
+        raise ArrnError(f"num_classes must be 0 or more and in_channels 1 or more, got {num_classes} and {in_channels}")
+    network: nn.Module = get_model(name, weights=None, num_classes=max(1, num_classes))
+    fit_channels(network, in_channels)
+    if num_classes == 0:
+        fit_classes(network, 0)
+    return network
 
 
 def fit_channels(network: nn.Module, in_channels: int) -> None:
@@ -138,34 +176,3 @@ class _Features(nn.Identity):
     def __init__(self, in_features: int) -> None:
         super().__init__()
         self.in_features = in_features
-
-
-BASELINES = (
-    "resnet18",
-    "resnet50",
-    "resnet101",
-    "wide_resnet50_2",
-    "wide_resnet101_2",
-    "mobilenet_v3_small",
-    "mobilenet_v3_large",
-    "efficientnet_v2_s",
-    "efficientnet_v2_m",
-    "efficientnet_v2_l",
-)
-
-
-def torchvision_network(name: str, num_classes: int, in_channels: int) -> nn.Module:
-    """The bare torchvision network, randomly initialised."""
-    try:
-        from torchvision.models import get_model
-    except ImportError as error:
-        raise ArrnError(
-            f"{name!r} comes from torchvision, which cannot be imported ({error}): install arrn[train]"
-        ) from error
-    if num_classes < 0 or in_channels < 1:
-        raise ArrnError(f"num_classes must be 0 or more and in_channels 1 or more, got {num_classes} and {in_channels}")
-    network: nn.Module = get_model(name, weights=None, num_classes=max(1, num_classes))
-    fit_channels(network, in_channels)
-    if num_classes == 0:
-        fit_classes(network, 0)
-    return network

@@ -1,18 +1,27 @@
-"""Stronger rivals than the paper's: a ResNet for small images, and one that switches its batch norms."""
+"""Stronger rivals than the paper's: a ResNet for small images, one that switches its batch norms, a neural operator."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError
-from arrn.models.fixed import FixedResolution, ResampledNetwork, fit_classes, replace_convolution, torchvision_network
-from arrn.nn.config import note_option
-from arrn.nn.head import Head
-from arrn.signal.grid import Grid, Size, as_grid, as_ladder, check_signal, format_sizes
+from arrn.models.fixed import (
+    FixedOptions,
+    FixedResolution,
+    ResampledNetwork,
+    fit_classes,
+    replace_convolution,
+    torchvision_network,
+)
+from arrn.models.registry import Options, takes
+from arrn.nn.blocks import Head
+from arrn.nn.network import Network, Policy, note_option
+from arrn.signal.grid import Grid, Size, as_grid, as_ladder, check_signal, covers
 from arrn.signal.kernels import KernelLike
 
 
@@ -58,19 +67,22 @@ def _scale_channels(network: nn.Module, in_channels: int, num_classes: int, fact
         fit_classes(network, 0)
 
 
-def build_resnet18_small_stem(
-    size: Size = 32, num_classes: int = 10, in_channels: int = 3, kernel: KernelLike = "perfect", width: int = 64
-) -> FixedResolution:
-    """ResNet18 with a stem for small images at one native size; inputs of other sizes are resampled to it.
+@dataclass(frozen=True, kw_only=True)
+class SmallStemOptions(FixedOptions):
+    """What a ResNet with a stem for small images can be told.
 
-    Args:
-        size: the native size.
-        num_classes: outputs; 0 returns features.
-        in_channels: channels of the input.
-        kernel: how inputs of other sizes are resampled.
+    Attributes:
         width: channels of the first stage.
     """
-    return FixedResolution(small_stem_resnet18(num_classes, in_channels, width), size, in_channels, kernel=kernel)
+
+    width: int = 64
+
+
+@takes(SmallStemOptions())
+def build_resnet18_small_stem(options: SmallStemOptions) -> FixedResolution:
+    """ResNet18 with a stem for small images at one native size; inputs of other sizes are resampled to it."""
+    network = small_stem_resnet18(options.num_classes, options.in_channels, options.width)
+    return FixedResolution(network, options.size, options.in_channels, kernel=options.kernel)
 
 
 class SwitchableBatchNorm2d(nn.Module):
@@ -119,14 +131,22 @@ class SwitchableNetwork(ResampledNetwork):
                 module.chosen = level
 
 
-def build_resnet18_switchable(
-    sizes: Sequence[Size] = (32, 24, 16, 12, 8),
-    num_classes: int = 10,
-    in_channels: int = 3,
-    kernel: KernelLike = "perfect",
-) -> SwitchableNetwork:
-    """ResNet18 with a stem for small images and private batch norms for each of `sizes`."""
-    return SwitchableNetwork(small_stem_resnet18(num_classes, in_channels), sizes, in_channels, kernel)
+@dataclass(frozen=True, kw_only=True)
+class SwitchableOptions(Options):
+    """What a network of several native sizes can be told.
+
+    Attributes:
+        sizes: its resolutions, highest first.
+    """
+
+    sizes: Sequence[Size] = (32, 24, 16, 12, 8)
+
+
+@takes(SwitchableOptions())
+def build_resnet18_switchable(options: SwitchableOptions) -> SwitchableNetwork:
+    """ResNet18 with a stem for small images and private batch norms for each of its sizes."""
+    network = small_stem_resnet18(options.num_classes, options.in_channels)
+    return SwitchableNetwork(network, options.sizes, options.in_channels, options.kernel)
 
 
 class SpectralConv2d(nn.Module):
@@ -184,7 +204,7 @@ class FourierLayer(nn.Module):
         return x + nn.functional.gelu(self.norm(self.spectral(x) + self.pointwise(x)))
 
 
-class FourierClassifier(nn.Module):
+class FourierClassifier(Network):
     """Lifts the channels, applies Fourier layers on the input's own grid, pools and classifies.
 
     Shape: (batch, in_channels, height, width), any size -> (batch, num_classes).
@@ -192,6 +212,7 @@ class FourierClassifier(nn.Module):
 
     def __init__(
         self,
+        *,
         size: Size,
         features: int,
         modes: int,
@@ -201,16 +222,20 @@ class FourierClassifier(nn.Module):
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        self.grids: tuple[Grid, ...] = (as_grid(size, 2),)
+        self.grids = (as_grid(size, 2),)
         self.in_channels = in_channels
         self.lift = nn.Conv2d(in_channels, features, 1)
         self.layers = nn.Sequential(*(FourierLayer(features, modes) for _ in range(depth)))
         self.head = Head(features, num_classes, dropout)
 
     @property
-    def sizes(self) -> tuple[Size, ...]:
-        """The size of training; it runs at any."""
-        return format_sizes(self.grids)
+    def num_classes(self) -> int:
+        """The classes that it tells apart; 0 when it returns features."""
+        return self.head.num_classes
+
+    def entry_grid(self, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:
+        """The input's own grid, as it is, unless that is larger than the one of training."""
+        return size if covers(self.grids[0], size) else self.grids[0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         check_signal(x, 2, self.in_channels)
@@ -225,6 +250,7 @@ class FourierClassifier(nn.Module):
 
 
 def build_fourier_operator(
+    *,
     size: Size = 32,
     features: int = 64,
     modes: int = 8,
@@ -242,4 +268,6 @@ def build_fourier_operator(
         num_classes: outputs; 0 returns features.
         in_channels: channels of the input.
     """
-    return FourierClassifier(size, features, modes, depth, num_classes, in_channels)
+    return FourierClassifier(
+        size=size, features=features, modes=modes, depth=depth, num_classes=num_classes, in_channels=in_channels
+    )

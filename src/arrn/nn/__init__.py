@@ -1,16 +1,13 @@
 """Laplacian residuals, Laplacian dropout and the networks built from them."""
 
-from arrn.nn.adapted import AdaptedARRN, Frozen
-from arrn.nn.arrn import ARRN, EveryLevel
-from arrn.nn.blocks import BatchRMSNorm, InvertedBlock, ResidualStack, ZeroPreservingBlock
-from arrn.nn.chain import BlocklessLevel
+from arrn.nn.arrn import ARRN, AdaptedARRN, EveryLevel
+from arrn.nn.blocks import BatchRMSNorm, Head, InvertedBlock, ResidualBase, ResidualStack, ZeroPreservingBlock
 from arrn.nn.constancy import check_zero_constant
-from arrn.nn.convolution import ReplicateConv1d, ReplicateConv2d, ReplicateConv3d
-from arrn.nn.dropout import LaplacianDropout
-from arrn.nn.head import Head, ResidualBase
+from arrn.nn.dropout import BlocklessLevel, LaplacianDropout
+from arrn.nn.inference import Frozen
 from arrn.nn.introspection import count_parameters, multiply_adds
-from arrn.nn.projection import Projection
-from arrn.nn.resampling import Resampling
+from arrn.nn.layers import Projection, ReplicateConv1d, ReplicateConv2d, ReplicateConv3d, Resampling
+from arrn.nn.network import Network
 from arrn.nn.residual import LaplacianResidual
 
 __all__ = [
@@ -24,6 +21,7 @@ __all__ = [
     "InvertedBlock",
     "LaplacianDropout",
     "LaplacianResidual",
+    "Network",
     "Projection",
     "ReplicateConv1d",
     "ReplicateConv2d",

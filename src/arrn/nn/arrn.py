@@ -1,41 +1,137 @@
-"""`ARRN`: the adaptive resolution residual network, a chain of Laplacian residuals."""
+"""`ARRN`: the adaptive resolution residual network, a chain of Laplacian residuals; also cast to one resolution."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+import copy
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError, unknown_name
-from arrn.nn.adapted import AdaptedARRN
-from arrn.nn.chain import BlocklessLevel, LaplacianChain, rates_between
-from arrn.nn.config import note_option
-from arrn.nn.dropout import LaplacianDropout
-from arrn.nn.head import ClassifierHead
-from arrn.nn.introspection import count_parameters
-from arrn.nn.projection import Projection, fold, project, projecting_first_pays
+from arrn.errors import ArrnError
+from arrn.nn.blocks import ClassifierHead
+from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, blockless_levels, lower_ahead, rates_between
+from arrn.nn.inference import fold_batch_norms
+from arrn.nn.introspection import count_parameters, draw_ladder
+from arrn.nn.layers import Projection, Resampling, fold, way_in
+from arrn.nn.network import Network, Policy, as_policy, note_option
 from arrn.nn.residual import LaplacianResidual
-from arrn.signal.grid import (
-    Grid,
-    Size,
-    as_grid,
-    as_ladder,
-    check_signal,
-    format_grid,
-    format_sizes,
-    grid_of,
-    level_at_least,
-    level_at_most,
-)
+from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, level_at_least, level_at_most
 from arrn.signal.kernels import Kernel
-from arrn.signal.resample import resample_in_network
 
-Policy: TypeAlias = Literal["exact", "cheap"]
+Entrance: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Takes an input to the grid and the features of a level."""
 
 
-class ARRN(LaplacianChain):
+class LaplacianChain(nn.Module):
+    """A descending run of residuals, then the base, then the head: what a whole network and a part of it share.
+
+    Args:
+        residuals: the levels, highest resolution first.
+        base: the block on the lowest grid.
+        head: base features to logits.
+        dropout: drawn anew for each batch in training mode.
+        skipped: how many steps of the whole network, those without a block included, lie above the first here.
+        blockless: levels that only dropout knows of, highest first; each goes before the residual of its grid, or
+            before the base.
+    """
+
+    def __init__(
+        self,
+        residuals: Sequence[LaplacianResidual],
+        base: nn.Module,
+        head: nn.Module,
+        dropout: LaplacianDropout,
+        skipped: int = 0,
+        blockless: Sequence[BlocklessLevel] = (),
+    ) -> None:
+        super().__init__()
+        self.residuals = nn.ModuleList(residuals)
+        self.blockless = nn.ModuleList(blockless)
+        self.base = base
+        self.head = head
+        self.dropout = dropout
+        self.skipped = skipped
+        # What dropout can drop on each grid, the base's last: by place, since a module may be wrapped or replaced.
+        sizes = [residual.size for residual in residuals]
+        self._places = [[("residuals", n)] for n in range(len(sizes))] + [[]]
+        for n, level in reversed(list(enumerate(blockless))):
+            on_grid = sizes.index(level.size) if level.size in sizes else -1
+            self._places[on_grid].insert(0, ("blockless", n))
+
+    @property
+    def levels(self) -> list[LaplacianResidual]:
+        """The residuals, highest resolution first, as a plain list."""
+        return cast(list[LaplacianResidual], list(self.residuals))
+
+    def droppable(self, level: int = 0) -> list[LaplacianResidual | BlocklessLevel]:
+        """All that dropout can drop from residual `level` on, in descending order: residuals and blockless levels."""
+        return [getattr(self, kind)[n] for places in self._places[level:] for kind, n in places]
+
+    def _descend(
+        self, x: torch.Tensor, level: int, enter: Entrance, visited: list[torch.Tensor] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Runs the residuals from `level` on and the base.
+
+        Args:
+            x: the input signal.
+            level: the first residual to run.
+            enter: takes an input there.
+            visited: where given, collects what each level received, and last what the base gave.
+
+        Returns:
+            The base's output, and the order in which the batch was taken (None: as it was).
+        """
+        steps = self.droppable(level)
+        x, kept, order = self._draw(x, steps)
+        r = enter(x)
+        for step, here, below in zip(steps, kept, [*kept, None][1:], strict=True):
+            if isinstance(step, BlocklessLevel):
+                r = step(r, here, below)
+                continue
+            if visited is not None:
+                visited.append(r)
+            r = step(r, here)
+        features = self.base(r)
+        if visited is not None:
+            visited += [r, features]
+        return features, order
+
+    def _draw(
+        self, x: torch.Tensor, steps: Sequence[nn.Module]
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor | int | None], torch.Tensor | None]:
+        """The batch as dropout takes it, which samples keep each step, and the order of the batch (None: as it was)."""
+        count = self.skipped + len(self.residuals) + len(self.blockless)
+        survivors = None
+        if self.dropout.training:
+            survivors = self.dropout(x.shape[0], count, x.device, first=count - len(steps))
+        if survivors is None:
+            return x, [None] * len(steps), None
+        x, kept = lower_ahead(x if survivors.order is None else x[survivors.order], steps, survivors.levels)
+        return x, kept, survivors.order
+
+    def _logits(self, x: torch.Tensor, level: int, enter: Entrance) -> torch.Tensor:
+        features, order = self._descend(x, level, enter)
+        return _restore(self.head(features), order)
+
+    def _features(self, x: torch.Tensor, level: int, enter: Entrance) -> torch.Tensor:
+        return _restore(*self._descend(x, level, enter))
+
+    def _level_features(self, x: torch.Tensor, level: int, enter: Entrance) -> list[torch.Tensor]:
+        visited: list[torch.Tensor] = []
+        _, order = self._descend(x, level, enter, visited)
+        return [_restore(features, order) for features in visited]
+
+
+def _restore(permuted: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Puts a batch that was taken in `order` back as it was."""
+    if order is None:
+        return permuted
+    return torch.empty_like(permuted).index_copy(0, order, permuted)
+
+
+class ARRN(LaplacianChain, Network):
     """One network for every resolution: low-resolution inputs skip the high-resolution residuals.
 
     ``model(x)`` takes a signal of any size, picks its level on the ladder and runs only what lies from
@@ -69,6 +165,8 @@ class ARRN(LaplacianChain):
     torch.Size([2, 10])
     """
 
+    adapts = True
+
     def __init__(
         self,
         stem: Projection,
@@ -83,17 +181,18 @@ class ARRN(LaplacianChain):
             raise ArrnError("an ARRN needs at least one residual: a ladder of two sizes, such as (16, 8); got none")
         _check_links(stem, residuals)
         grids = (*(residual.size for residual in residuals), residuals[-1].next_size)
-        between = _between(grids, blockless, residuals[0].kernel)
+        between = blockless_levels(grids, blockless, residuals[0].kernel)
         if not isinstance(dropout, LaplacianDropout):
             dropout = LaplacianDropout(dropout)
         super().__init__(residuals, base, head, dropout, blockless=between)
         steps = self.droppable()
         if between and isinstance(dropout.p, float):
-            dropout.p = rates_between(dropout.p, [step.size for step in steps], grids[-1])
+            self.dropout = copy.deepcopy(dropout)  # the caller's may serve networks with other levels too
+            self.dropout.p = rates_between(dropout.p, [step.size for step in steps], grids[-1])
         self.dropout.rates(len(steps))
         self.stem = stem
-        self.kernel = residuals[0].kernel
-        self.grids: tuple[Grid, ...] = grids
+        self.kernel: Kernel = residuals[0].kernel
+        self.grids = grids
         if all(self.kernel.band(n) == 1 for n in self.grids[-1]):
             least = next(n for n in (2, 3) if self.kernel.band(n) > 1)
             raise ArrnError(
@@ -101,15 +200,9 @@ class ARRN(LaplacianChain):
                 f"residuals contribute (they have zero mean): the ladder {self.sizes} must end at {least} or more "
                 "along some axis"
             )
-        self.config: dict[str, Any] | None = None  # how create_model built it; save() needs it
         self.policy = policy
 
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        """The ladder, highest first, base last: numbers, or tuples where axes differ."""
-        return format_sizes(self.grids)
-
-    @property
+    @property  # type: ignore[override]  # it always has one
     def policy(self) -> Policy:
         """The level for sizes between two grids: ``"exact"`` or ``"cheap"``."""
         return self._policy
@@ -120,12 +213,7 @@ class ARRN(LaplacianChain):
         note_option(self, "policy", self._policy)
 
     @property
-    def ndim(self) -> int:
-        """The number of axes of space."""
-        return len(self.grids[0])
-
-    @property
-    def in_channels(self) -> int:
+    def in_channels(self) -> int:  # type: ignore[override]  # the stem may be replaced
         """The channels of the input."""
         return self.stem.in_features
 
@@ -141,9 +229,20 @@ class ARRN(LaplacianChain):
 
     def level(self, size: Size, policy: Policy | None = None) -> int:
         """The level at which an input of `size` enters; ``sizes[level]`` is its grid."""
-        grid = as_grid(size, self.ndim)
-        chosen = self.policy if policy is None else as_policy(policy)
-        return level_at_least(self.grids, grid) if chosen == "exact" else level_at_most(self.grids, grid)
+        return self._level(as_grid(size, self.ndim), policy)
+
+    def _level(self, size: Grid, policy: Policy | None) -> int:
+        chosen = self._policy if policy is None else as_policy(policy)
+        return level_at_least(self.grids, size) if chosen == "exact" else level_at_most(self.grids, size)
+
+    def entry_grid(self, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:
+        """The grid of the level at which an input of `size` enters."""
+        return self.grids[self.level(size, policy) if adapt else 0]
+
+    @property
+    def grids_for_all_parts(self) -> tuple[Grid, ...]:
+        """The top grid: what enters there runs every level."""
+        return self.grids[:1]
 
     def forward(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> torch.Tensor:
         """Logits of shape (batch, num_classes).
@@ -153,16 +252,16 @@ class ARRN(LaplacianChain):
             adapt: skip the levels above the input's resolution; False runs all of them.
             policy: overrides the network's own.
         """
-        return self._logits(x, self._entry_level(x, adapt, policy))
+        return self._logits(x, *self._way_in(x, adapt, policy))
 
     def forward_features(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> torch.Tensor:
         """The base's output, before the head; shape (batch, features, *base grid)."""
-        return self._features(x, self._entry_level(x, adapt, policy))
+        return self._features(x, *self._way_in(x, adapt, policy))
 
     def forward_levels(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> list[torch.Tensor]:
         """Features of every level that ran, for other tasks: what each residual received, highest
         resolution first, what the base received, and last what the base gave."""
-        return self._level_features(x, self._entry_level(x, adapt, policy))
+        return self._level_features(x, *self._way_in(x, adapt, policy))
 
     def at_resolution(self, size: Size, policy: Policy | None = None) -> AdaptedARRN:
         """The network cast to inputs of `size`: a plain module with only the levels it needs.
@@ -213,75 +312,16 @@ class ARRN(LaplacianChain):
         """The matrices A_0 ... A_{n-1} that a signal passes when it enters at `level`."""
         return [self.stem.weight, *(residual.projection.weight for residual in self.levels[:level])]
 
-    def _entry_level(self, x: torch.Tensor, adapt: bool, policy: Policy | None) -> int:
-        grid = check_signal(x, self.ndim, self.in_channels, self.stem.weight)
-        return self.level(grid, policy) if adapt else 0
-
-    def _enter(self, x: torch.Tensor, level: int) -> torch.Tensor:
-        weight, grid = fold(self._weights(level)), self.grids[level]
-        if projecting_first_pays(self.in_channels, weight.shape[0], grid_of(x), grid):
-            return resample_in_network(project(x, weight), grid, self.kernel)
-        return project(resample_in_network(x, grid, self.kernel), weight)
+    def _way_in(self, x: torch.Tensor, adapt: bool, policy: Policy | None) -> tuple[int, Entrance]:
+        """The level at which `x` enters, and what takes it there."""
+        size = check_signal(x, len(self.grids[0]), self.in_channels, self.stem.weight)
+        level = self._level(size, policy) if adapt else 0
+        weights = self._weights(level)
+        plan = way_in(size, self.grids[level], self.kernel, self.in_channels, weights[-1].shape[0])
+        return level, lambda x: plan.take(x, fold(weights))
 
     def __repr__(self) -> str:
-        """The network as the paper draws it, one line a level."""
-        last = self.levels[-1].out_features
-        gives = self.head.features if isinstance(self.head, ClassifierHead) else last
-        classes = f" -> {self.head.num_classes}" if isinstance(self.head, ClassifierHead) else ""
-        through = f"{last}" if gives == last else f"{last} -> {gives}"
-        droppable = self.droppable()
-        dropped = dict.fromkeys(self.grids, 1.0)
-        for step, p in zip(droppable, self.dropout.rates(len(droppable)), strict=True):
-            dropped[step.size] *= p
-        rows: list[tuple[list[str], nn.Module]] = [
-            (["stem", format_grid(self.grids[0]), f"{self.in_channels} -> {self.stem.out_features}", ""], self.stem),
-            *(
-                (
-                    [
-                        "residual",
-                        f"{format_grid(residual.size)} -> {format_grid(residual.next_size)}",
-                        f"{residual.in_features} -> {residual.out_features}",
-                        f"{type(residual.block).__name__}, p={dropped[residual.size]:.3g}",
-                    ],
-                    residual,
-                )
-                for residual in self.levels
-            ),
-            (["base", format_grid(self.grids[-1]), through, type(self.base).__name__], self.base),
-            (["head", "", f"{gives}{classes}", type(self.head).__name__], self.head),
-        ]
-        widths = [max(map(len, column)) for column in zip(*(texts for texts, _ in rows), strict=True)]
-        lines = [
-            f"ARRN {' -> '.join(map(format_grid, self.grids))}, {self.kernel.name}/{self.kernel.boundary}, "
-            f"policy {self.policy}, {self.dropout.draw} draw"
-            + "".join(
-                f", drops to {format_grid(level.lower)}" for level in droppable if isinstance(level, BlocklessLevel)
-            )
-        ]
-        for texts, module in [*rows, (["total", "", "", ""], self)]:
-            cells = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))
-            lines.append(f"  {cells}  {count_parameters(module):>12,} parameters")
-        return "\n".join(lines)
-
-
-def as_policy(policy: str) -> Policy:
-    """The policy of that name; refuses others."""
-    if policy == "exact":
-        return "exact"
-    if policy == "cheap":
-        return "cheap"
-    raise unknown_name("policy", policy, ("exact", "cheap"))
-
-
-def _between(grids: Sequence[Grid], sizes: Sequence[Size], kernel: Kernel) -> list[BlocklessLevel]:
-    """The levels without a block, each on the lowest grid of the ladder that holds it."""
-    ndim = len(grids[0])
-    found = []
-    for lower in as_ladder([grids[0], *sizes], ndim)[1:]:
-        if lower in grids:
-            raise ArrnError(f"{format_grid(lower)} is a size of the ladder already: a level there has a block")
-        found.append(BlocklessLevel(grids[level_at_least(grids, lower)], lower, kernel))
-    return found
+        return draw_ladder(self)
 
 
 def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> None:
@@ -306,6 +346,70 @@ def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> No
                 f"residual {n} works on {format_grid(residual.size)}, but residual {n - 1} ends on "
                 f"{format_grid(residuals[n - 1].next_size)}"
             )
+
+
+class AdaptedARRN(LaplacianChain):
+    """What `ARRN.at_resolution` returns: a plain module for inputs of one size.
+
+    It shares the residuals, base and head that it keeps with the network it came from; the chain of
+    skipped projections is folded, in float64, into one new parameter. It takes one size only, so what
+    it does never depends on the shape of its input, and it compiles and exports on its own.
+
+    Shape: (batch, in_channels, *size) -> (batch, num_classes).
+    """
+
+    def __init__(
+        self,
+        *,
+        size: Grid,
+        grid: Grid,
+        kernel: Kernel,
+        projection: Projection,
+        residuals: Sequence[LaplacianResidual],
+        base: nn.Module,
+        head: nn.Module,
+        dropout: LaplacianDropout,
+        skipped: int,
+        blockless: Sequence[BlocklessLevel] = (),
+    ) -> None:
+        super().__init__(residuals, base, head, dropout, skipped, blockless)
+        self.size = size
+        self.projection = projection
+        weight = projection.weight
+        self.resampling = Resampling(size, grid, kernel).to(device=weight.device, dtype=weight.dtype)
+        self._project_first = way_in(size, grid, kernel, projection.in_features, projection.out_features).project_first
+
+    def _enter(self, x: torch.Tensor) -> torch.Tensor:
+        first, then = (self.projection, self.resampling) if self._project_first else (self.resampling, self.projection)
+        r: torch.Tensor = then(first(x))
+        return r
+
+    def _check(self, x: torch.Tensor) -> None:
+        grid = check_signal(x, len(self.size), self.projection.in_features, self.projection.weight)
+        if grid != self.size:
+            raise ArrnError(
+                f"this network was cast to inputs of size {format_grid(self.size)}, got {format_grid(grid)}: "
+                f"call at_resolution({grid}) on the whole network"
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self._check(x)
+        return self._logits(x, 0, self._enter)
+
+    def forward_features(self, x: torch.Tensor) -> torch.Tensor:
+        """The base's output, shape (batch, features, *base grid)."""
+        self._check(x)
+        return self._features(x, 0, self._enter)
+
+    def fuse(self) -> AdaptedARRN:
+        """A copy in evaluation mode with its batch norms folded into the convolutions before them.
+
+        The copy shares nothing with this network; the numbers are the same to rounding.
+        """
+        return fold_batch_norms(copy.deepcopy(self).eval())
+
+    def extra_repr(self) -> str:
+        return f"input {format_grid(self.size)}, {self.skipped} levels skipped"
 
 
 class EveryLevel(nn.Module):

@@ -1,7 +1,8 @@
-"""`BatchRMSNorm`: a batch norm that only scales, so that zero stays zero."""
+"""What stands in the levels, the base and the head of a network: norms, blocks, and the classifier."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 
 import torch
@@ -9,8 +10,12 @@ from torch import nn
 
 from arrn.errors import ArrnError
 from arrn.nn.constancy import preserves_zero, takes_context
-from arrn.nn.convolution import BATCH_NORMS, CHANNEL_DROPOUTS, CONVOLUTIONS, REPLICATE_CONVOLUTIONS
 from arrn.nn.fast import can_fuse, fused_forward
+from arrn.nn.layers import CONVOLUTIONS, REPLICATE_CONVOLUTIONS
+from arrn.signal.operators import is_channels_last
+
+_BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+_CHANNEL_DROPOUTS = {1: nn.Dropout1d, 2: nn.Dropout2d, 3: nn.Dropout3d}
 
 
 class BatchRMSNorm(nn.Module):
@@ -89,7 +94,7 @@ class InvertedBlock(nn.Sequential):
         self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2, dropout: float = 0.0
     ) -> None:
         hidden = _check_shape(features, expansion, depth, ndim, dropout)
-        convolution, depthwise, norm = CONVOLUTIONS[ndim], REPLICATE_CONVOLUTIONS[ndim], BATCH_NORMS[ndim]
+        convolution, depthwise, norm = CONVOLUTIONS[ndim], REPLICATE_CONVOLUTIONS[ndim], _BATCH_NORMS[ndim]
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         layers["expand"] = convolution(features, hidden, 1, bias=False)
         layers["expand_norm"] = norm(hidden)
@@ -99,7 +104,7 @@ class InvertedBlock(nn.Sequential):
             layers[f"depthwise{n}_norm"] = norm(hidden)
             layers[f"depthwise{n}_act"] = nn.SiLU()
             if dropout:
-                layers[f"depthwise{n}_dropout"] = CHANNEL_DROPOUTS[ndim](dropout)
+                layers[f"depthwise{n}_dropout"] = _CHANNEL_DROPOUTS[ndim](dropout)
             if n < depth:
                 layers[f"pointwise{n}"] = convolution(hidden, hidden, 1, bias=False)
                 layers[f"pointwise{n}_norm"] = norm(hidden)
@@ -166,7 +171,7 @@ class ZeroPreservingBlock(nn.Module):
                 convolution(hidden, hidden, 3, padding=1, groups=hidden, bias=False),
                 BatchRMSNorm(hidden),
                 nn.SiLU(),
-                *([CHANNEL_DROPOUTS[ndim](dropout)] if dropout else []),
+                *([_CHANNEL_DROPOUTS[ndim](dropout)] if dropout else []),
             ]
             if n < depth:
                 layers += [convolution(hidden, hidden, 1, bias=False), BatchRMSNorm(hidden), nn.SiLU()]
@@ -176,3 +181,66 @@ class ZeroPreservingBlock(nn.Module):
         hidden: torch.Tensor = self.expand(x) * (2 * torch.sigmoid(self.context(context)))
         answer: torch.Tensor = self.body(hidden)
         return answer
+
+
+class ResidualBase(nn.Module):
+    """r + b(r) on the last grid: always run, without constant rejection.
+
+    The residuals above contribute signals of zero mean, which average pooling would remove; the base
+    is what turns them into features that survive the pooling. The block must leave its input as it is: not begin
+    with an activation in place.
+
+    Shape: (batch, features, *space), unchanged.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, r: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = r + self.block(r)
+        return answer
+
+
+class ClassifierHead(nn.Module, ABC):
+    """A head that knows how many features reach it and how many classes it tells apart (0: it returns features)."""
+
+    features: int
+    num_classes: int
+
+    @abstractmethod
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new last layer for `num_classes` classes; with 0 features come out."""
+
+
+class Head(ClassifierHead):
+    """Global average pooling, dropout and a linear layer (the paper's common head).
+
+    Shape: (batch, features, *space) -> (batch, num_classes), or (batch, features) with num_classes=0.
+    """
+
+    def __init__(self, features: int, num_classes: int, dropout: float = 0.2) -> None:
+        super().__init__()
+        if not 0 <= dropout <= 1:
+            raise ArrnError(f"the head's dropout must be in [0, 1], got {dropout}")
+        self.features = features
+        self.dropout = nn.Dropout(dropout)
+        self.reset_classifier(num_classes)
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """A new linear layer for `num_classes` classes; with 0 the pooled features come out."""
+        if num_classes < 0:
+            raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
+        self.num_classes = num_classes
+        self.classifier: nn.Module = nn.Linear(self.features, num_classes) if num_classes else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # Channels go last by name where they are last in memory: the gradient is then laid out as x is.
+        if is_channels_last(x):
+            pooled = x.movedim(1, -1).mean(dim=tuple(range(1, x.ndim - 1)))
+        else:
+            pooled = x.mean(dim=tuple(range(2, x.ndim)))
+        if self.num_classes == 0:
+            return pooled
+        logits: torch.Tensor = self.classifier(self.dropout(pooled))
+        return logits

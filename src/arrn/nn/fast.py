@@ -12,12 +12,13 @@ from torch.autograd.function import once_differentiable
 
 from arrn.gpu import kernels_serve, silu_depthwise_silu
 from arrn.gpu.fused import pointwise_rows
-from arrn.nn.convolution import ReplicateConv2d
 from arrn.nn.introspection import has_hooks
+from arrn.nn.layers import ReplicateConv2d
 from arrn.signal.operators import channels_first, channels_last
 
 if TYPE_CHECKING:
     from arrn.nn.blocks import InvertedBlock
+    from arrn.nn.residual import LaplacianResidual
 
 
 class _Stage(NamedTuple):
@@ -181,14 +182,11 @@ def _running_normal(norm: nn.Module | None) -> torch.Tensor | None:
     return torch.stack([scale, norm.bias.float() - mean * scale])
 
 
-if TYPE_CHECKING:
-    from arrn.nn.residual import LaplacianResidual
-
-
-def can_fuse_level(residual: LaplacianResidual, survivors: int | None) -> bool:
+def can_fuse_level(residual: LaplacianResidual, survivors: torch.Tensor | int | None) -> bool:
     """Whether `fused_level` computes what the level would."""
     return (
-        survivors != 0
+        not isinstance(survivors, torch.Tensor)
+        and survivors != 0
         and residual.down.is_composed
         and residual.up.is_composed
         and not residual.strided
@@ -197,13 +195,14 @@ def can_fuse_level(residual: LaplacianResidual, survivors: int | None) -> bool:
     )
 
 
-def fused_level(residual: LaplacianResidual, r: torch.Tensor, survivors: int | None) -> torch.Tensor:
-    """What the level makes of `r`, shape (batch, in_features, *size); its block sees the first `survivors`."""
+def fused_level(residual: LaplacianResidual, r: torch.Tensor, survivors: torch.Tensor | int | None) -> torch.Tensor:
+    """What a level that `can_fuse_level` makes of `r`, shape (batch, in_features, *size)."""
+    assert not isinstance(survivors, torch.Tensor)
     down, up = residual.down.composed_for(r), residual.up.composed_for(r)
-    smooth = residual.down.composed_for(r, rejecting=residual.rejects_mean)
+    smooth = residual.down.composed_for(r, rejecting=residual.psi)
     count = r.shape[0] if survivors is None else min(survivors, r.shape[0])
     low, diff = _Split.apply(channels_last(r).flatten(1, -2).to(down.dtype), down, up, count)
-    y = channels_last(residual.run_block(channels_first(diff.unflatten(1, residual.size)))).flatten(1, -2)
+    y = channels_last(residual.block(channels_first(diff.unflatten(1, residual.size)))).flatten(1, -2)
     y = y.to(smooth.dtype)  # under autocast a block may end in float32
     weight = residual.projection.weight
     if residual.widening:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError, unknown_name
+from arrn.errors import ArrnError
 from arrn.nn.constancy import block_grid, check_zero_constant, output_shape, preserves_zero, takes_context
 from arrn.nn.fast import can_fuse_level, fused_level
-from arrn.nn.projection import Projection
-from arrn.nn.resampling import Resampling
+from arrn.nn.layers import Projection, Resampling
 from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
 from arrn.signal.kernels import KernelLike
 from arrn.signal.kernels import kernel as as_kernel
-
-Rejection: TypeAlias = Literal["mean", "response"]
 
 
 def reject_constant(y: torch.Tensor) -> torch.Tensor:
@@ -48,9 +44,6 @@ class LaplacianResidual(nn.Module):
         size, next_size: the grids N and M, numbers or one number per axis.
         kernel: the smoothing kernel or its name.
         psi: reject the constant after the block; by default unless the block preserves zero.
-        rejection: which constant that is: ``"mean"``, the mean over space of each sample and channel (the paper's), or
-            ``"response"``, what the block answers to zero, which is all that exactness needs and leaves the means
-            of everything else in place (beyond the paper). In training, batch norms see one zero signal more for it.
         check: run `check_zero_constant`, which refuses blocks that could not be skipped exactly.
 
     Shape: (batch, in_features, *size) -> (batch, out_features, *next_size).
@@ -71,12 +64,9 @@ class LaplacianResidual(nn.Module):
         kernel: KernelLike = "perfect",
         *,
         psi: bool | None = None,
-        rejection: Rejection = "mean",
         check: bool = True,
     ) -> None:
         super().__init__()
-        if rejection not in get_args(Rejection):
-            raise unknown_name("rejection", rejection, get_args(Rejection))
         ndim = len(block_grid(block, size if isinstance(size, Sequence) else next_size))
         self.size, self.next_size = as_grid(size, ndim), as_grid(next_size, ndim)
         check_descent(self.size, self.next_size)
@@ -88,7 +78,6 @@ class LaplacianResidual(nn.Module):
             )
         self.in_features, self.out_features = in_features, out_features
         self.psi = not preserves_zero(block) if psi is None else psi
-        self.rejection = rejection
         self.takes_context = takes_context(block)
         if check:
             if not self.psi and not preserves_zero(block):
@@ -99,7 +88,6 @@ class LaplacianResidual(nn.Module):
         else:
             channels, grid = output_shape(block, in_features, self.size)
         self.strided, self.widening = self._form(channels, grid)
-        self._response_grid = self._grid_for_response(block) if rejection == "response" else self.size
         self.block = block
         self.projection = Projection(in_features, out_features)
         self.down = Resampling(self.size, self.next_size, self.kernel)
@@ -122,17 +110,6 @@ class LaplacianResidual(nn.Module):
         widening = channels == self.out_features and (strided or self.in_features != self.out_features)
         return strided, widening
 
-    def _grid_for_response(self, block: nn.Module) -> Grid:
-        """Where b(0) is found: constant over space, so one sample of space tells it, if the block takes as little."""
-        if not self.psi or self.takes_context:
-            cause = "takes context, on which its answer to zero may depend" if self.psi else "has nothing to reject"
-            raise ArrnError(f"rejection='response' is not for a block that {cause}: use rejection='mean'")
-        single = (1,) * len(self.size)
-        try:
-            return single if output_shape(block, self.in_features, single)[1] == single else self.size
-        except ArrnError:  # reflected borders and instance norms need more
-            return self.size
-
     def forward(self, r: torch.Tensor, survivors: torch.Tensor | int | None = None) -> torch.Tensor:
         """Runs the level.
 
@@ -144,7 +121,7 @@ class LaplacianResidual(nn.Module):
         if tuple(r.shape[1:]) != (self.in_features, *self.size):
             expected = ", ".join(map(str, ("batch", self.in_features, *self.size)))
             raise ArrnError(f"expected shape ({expected}), got {tuple(r.shape)}")
-        if not isinstance(survivors, torch.Tensor) and can_fuse_level(self, survivors):
+        if can_fuse_level(self, survivors):
             return fused_level(self, r, survivors)
         low = self.down(r)
         if survivors is None or isinstance(survivors, torch.Tensor):
@@ -160,29 +137,6 @@ class LaplacianResidual(nn.Module):
         """What the level makes of a signal without details: A D r. The block does not run."""
         return self.forward(r, 0)
 
-    @property
-    def rejects_mean(self) -> bool:
-        """Whether psi is still to be applied to what `run_block` gives."""
-        return self.psi and not self.rejects_response
-
-    @property
-    def rejects_response(self) -> bool:
-        """Whether `run_block` takes off b(0)."""
-        return self.psi and self.rejection == "response"
-
-    def run_block(self, diff: torch.Tensor) -> torch.Tensor:
-        """b(diff), less b(0) where that is what psi rejects."""
-        if not self.rejects_response:
-            answer: torch.Tensor = self.block(diff)
-            return answer
-        if self.training:
-            # With the others, so that batch norms treat it as they treat them.
-            answers: torch.Tensor = self.block(torch.cat([diff, torch.zeros_like(diff[:1])]))
-            return answers[:-1] - answers[-1:]
-        response: torch.Tensor = self.block(diff.new_zeros(1, self.in_features, *self._response_grid))
-        less: torch.Tensor = self.block(diff) - response
-        return less
-
     def _contribution(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
         """psi b(diff), smoothed to the next grid."""
         if self.takes_context:
@@ -190,11 +144,11 @@ class LaplacianResidual(nn.Module):
             diff = _gated(r - smooth, gate)
             y: torch.Tensor = self.block(diff, smooth)
         else:
-            y = self.run_block(_gated(self.up.taken_from(r, low), gate))
+            y = self.block(_gated(self.up.taken_from(r, low), gate))
         if self.strided:
-            return reject_constant(y) if self.rejects_mean else y
+            return reject_constant(y) if self.psi else y
         smoothed: torch.Tensor = self.down(y)
-        if not self.rejects_mean:
+        if not self.psi:
             return smoothed
         # psi and D commute, since constants pass D. An exact kernel also keeps the mean, which can
         # then be taken after D, on fewer samples.
@@ -214,9 +168,7 @@ class LaplacianResidual(nn.Module):
         return (
             f"{format_grid(self.size)} -> {format_grid(self.next_size)}, "
             f"{self.in_features} -> {self.out_features} features, "
-            f"{self.kernel.name}/{self.kernel.boundary}, {form}"
-            + ("" if self.psi else ", no psi")
-            + (", rejects b(0)" if self.rejects_response else "")
+            f"{self.kernel.name}/{self.kernel.boundary}, {form}{'' if self.psi else ', no psi'}"
         )
 
 

@@ -1,8 +1,8 @@
 """Runs: from a data set and a model's name to a trained, resumable, evaluated network."""
 
 from arrn.runs.device import DEVICES, pick_device
-from arrn.runs.evaluating import judge, load_network
-from arrn.runs.folder import is_finished
+from arrn.runs.evaluating import evaluate_run, load_network
+from arrn.runs.run_folder import is_finished
 from arrn.runs.settings import Machine, RunSettings, read_settings
 from arrn.runs.splits import SPLITS, open_split
 from arrn.runs.training import run_training
@@ -13,7 +13,7 @@ __all__ = [
     "RunSettings",
     "SPLITS",
     "is_finished",
-    "judge",
+    "evaluate_run",
     "load_network",
     "open_split",
     "pick_device",

@@ -13,14 +13,13 @@ from arrn.data import Examined, Form, word_for
 from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import create_model, model_options
-from arrn.models.entry import signal_axes
 from arrn.models.rivals import SwitchableNetwork
-from arrn.nn.arrn import ARRN
+from arrn.nn.network import Network, signal_axes
 from arrn.runs.settings import RunSettings
 from arrn.signal.grid import Grid, covers, format_grid
 from arrn.training.recipe import Recipe
 
-_WORDS = {"in_channels": "channels", "ndim": "axes"}
+_SUITED = {1: "arrn_audio_small", 2: "arrn_small", 3: "arrn_volume_small"}
 
 
 def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
@@ -29,20 +28,7 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     A fixed-resolution network is made for the size that most of the training samples have, unless its
     options say otherwise; a switchable one is trained at all of its sizes. Sound is never mirrored.
     """
-    known = model_options(settings.model)
-    options = dict(settings.options)
-    for name in options:
-        if name not in known:
-            raise unknown_name(f"option of model {settings.model!r}:", name, known)
-    classes = len(train.source.class_names)
-    if options.setdefault("num_classes", classes) != classes:
-        raise ArrnError(f"num_classes is {options['num_classes']!r}, but the data set has {classes} classes")
-    form = train.source.form
-    for name, right in (("in_channels", form.channels), ("ndim", form.ndim)):
-        if name in known and options.setdefault(name, right) != right:
-            raise ArrnError(f"{name} is {options[name]!r}, but {form.words} have {right} {_WORDS[name]}")
-    if "size" in known:
-        options.setdefault("size", max(_usual_size(train)))
+    form, options = train.source.form, _complete_options(settings, train)
     torch.manual_seed(derive_seed(settings.seed, "weights"))
     model = _create(settings.model, options)
     check_fit(model, settings.model, form, train.source.name)
@@ -52,7 +38,7 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     if form.ndim == 1 and recipe.flip:
         recipe = recipe.with_options({"flip": False})
         say("sound played backwards is another sound: flip = false")
-    if isinstance(model, ARRN):
+    if isinstance(model, Network) and model.adapts:
         if "policy" in options:
             recipe = recipe.with_options({"policy": model.policy})
         model.policy = recipe.policy
@@ -64,6 +50,27 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     return model, recipe
 
 
+def _complete_options(settings: RunSettings, train: Examined) -> dict[str, Any]:
+    """The run's options of its model, with what the data decide."""
+    known = model_options(settings.model)
+    options = dict(settings.options)
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"option of model {settings.model!r}:", name, known)
+    classes = len(train.source.class_names)
+    if options.setdefault("num_classes", classes) != classes:
+        raise ArrnError(f"num_classes is {options['num_classes']!r}, but the data set has {classes} classes")
+    form = train.source.form
+    for name, right, word in (("in_channels", form.channels, "channels"), ("ndim", form.ndim, "axes")):
+        if name in known and options.setdefault(name, right) != right:
+            raise ArrnError(f"{name} is {options[name]!r}, but {form.words} have {right} {word}")
+    if "size" in known:
+        counts = Counter(train.sizes)
+        usual = max(counts, key=lambda size: (counts[size], size))  # of equally frequent ones the largest
+        options.setdefault("size", max(usual))
+    return options
+
+
 def _create(name: str, options: Mapping[str, Any]) -> nn.Module:
     try:
         return create_model(name, **options)
@@ -71,12 +78,6 @@ def _create(name: str, options: Mapping[str, Any]) -> nn.Module:
         raise
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # from torch, for values it cannot use
         raise ArrnError(f"{name!r} cannot be built with the options {dict(options)}: {error}") from error
-
-
-def _usual_size(train: Examined) -> Grid:
-    """The most frequent size, the largest of those where several are."""
-    counts = Counter(train.sizes)
-    return max(counts, key=lambda size: (counts[size], size))
 
 
 def _compare_sizes(ladder: tuple[Grid, ...], train: Examined, word: str, say: Callable[[str], None]) -> None:
@@ -93,9 +94,6 @@ def _compare_sizes(ladder: tuple[Grid, ...], train: Examined, word: str, say: Ca
             f"no {word} is above {format_grid(ladder[1])}, so the levels above it are not trained: a lower ladder "
             "would do"
         )
-
-
-_SUITED = {1: "arrn_audio_small", 2: "arrn_small", 3: "arrn_volume_small"}
 
 
 def check_fit(model: nn.Module, name: str, form: Form, dataset: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from arrn.data import Normalisation, Placement, open_batches, word_for
+from arrn.data import Examined, Normalisation, Placement, open_batches, word_for
 from arrn.errors import ArrnError
 from arrn.evaluation import (
     Report,
@@ -23,12 +23,10 @@ from arrn.evaluation import (
     settings_for,
 )
 from arrn.metadata import Metadata
-from arrn.models.entry import signal_axes
-from arrn.nn.arrn import Policy
-from arrn.nn.config import config_of
+from arrn.nn.network import Policy, as_network, config_of
 from arrn.runs.building import check_fit
 from arrn.runs.device import pick_device, true_float32
-from arrn.runs.folder import is_finished
+from arrn.runs.run_folder import is_finished
 from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
 from arrn.runs.splits import open_split
 from arrn.saving import CONFIG, load
@@ -54,7 +52,7 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
             f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
     _check_metadata(model, metadata, folder)
-    order_memory(model.float().to(device), signal_axes(model) or 2)
+    order_memory(model.float().to(device), as_network(model).ndim)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
 
 
@@ -68,9 +66,10 @@ def _check_metadata(model: nn.Module, metadata: Metadata, folder: Path) -> None:
         raise ArrnError(f"{folder / CONFIG}: std must be above 0, got {std}")
 
 
-def judge(
+def evaluate_run(
     folder: Path,
     resolutions: Sequence[int] = (),
+    *,
     policies: Sequence[Policy] = ("exact", "cheap"),
     adapt: Sequence[bool] = (True, False),
     dataset: str | None = None,
@@ -105,45 +104,53 @@ def judge(
     """
     place = team_device(pick_device(device))
     model, metadata, normalisation = load_network(folder, place)
-    how = resampler or metadata.resampler or "perfect"
-    check_resampler(how, signal_axes(model) or 2)
+    resampler = resampler or metadata.resampler or "perfect"
+    check_resampler(resampler, as_network(model).ndim)
     settings = read_settings(folder) if dataset is None else RunSettings(dataset, window=metadata.window or 1.0)
     if settings is None:
         raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
-    if data is not None:
-        settings = dataclasses.replace(settings, data=data)
-    if skip_bad:
-        settings = dataclasses.replace(settings, skip_bad=True)
+    settings = dataclasses.replace(settings, data=data or settings.data, skip_bad=skip_bad or settings.skip_bad)
     examined = open_split(settings, split, folder if dataset is None else None)
     name = config_of(model)["name"]
-    form = examined.source.form
-    check_fit(model, name, form, examined.source.name)
+    check_fit(model, name, examined.source.form, examined.source.name)
     _check_classes(metadata, examined.source.class_names, settings.dataset)
-    largest = max(map(max, examined.sizes))
-    for resolution in resolutions:
-        if resolution > largest:
-            logger.warning(
-                "no %s is larger than %d: a resolution of %d leaves them as they are",
-                word_for(form.ndim),
-                largest,
-                resolution,
-            )
-    chosen: list[int | None] = list(resolutions)
-    if not chosen:
-        as_they_come = [None] if len(set(examined.sizes)) > 1 else []
-        chosen = [*as_they_come, *default_resolutions(model, largest)]
-    plans = settings_for(model, chosen, policies, adapt)
+    plans = settings_for(model, _choose_resolutions(resolutions, model, examined), policies, adapt)
     total = len(examined.sizes)
-    tell = None if progress is None else lambda done: progress(done, total)
     few = affordable_batch(batch_size, examined.sizes)
     placement = Placement.unchanged(examined.sizes)
     with (
         join_team(place) as team,
         true_float32(),
-        open_batches(examined, placement, few, place, 0, stream, workers, team=team) as batches,
+        open_batches(
+            examined, placement, batch_size=few, device=place, stream=stream, workers=workers, team=team
+        ) as batches,
     ):
-        answers = evaluate(model, batches, plans, normalisation, how, tell)
-    return make_report(name, examined.source.name, split, answers, how, len(examined.bad), examined.remarks)
+        tell = None if progress is None else lambda done: progress(done, total)
+        answers = evaluate(model, batches, plans, normalisation, resampler, tell)
+    return make_report(
+        answers,
+        model=name,
+        dataset=examined.source.name,
+        split=split,
+        resampler=resampler,
+        skipped=len(examined.bad),
+        remarks=examined.remarks,
+    )
+
+
+def _choose_resolutions(wanted: Sequence[int], model: nn.Module, examined: Examined) -> list[int | None]:
+    """Those that are wanted, or what suits the network and the samples; warns of those that change nothing."""
+    largest = max(map(max, examined.sizes))
+    for resolution in wanted:
+        if resolution > largest:
+            word = word_for(examined.source.form.ndim)
+            logger.warning(
+                "no %s is larger than %d: a resolution of %d leaves them as they are", word, largest, resolution
+            )
+    if wanted:
+        return list(wanted)
+    as_they_come = [None] if len(set(examined.sizes)) > 1 else []
+    return [*as_they_come, *default_resolutions(model, largest)]
 
 
 def _check_classes(metadata: Metadata, class_names: tuple[str, ...], dataset: str) -> None:

@@ -1,8 +1,4 @@
-"""A rehearsal: one step on a copy of the network while samples are still read.
-
-On a GPU the first step of all compiles kernels and tries out algorithms, a quarter of a minute in which the processor
-has little to do; reading samples takes as long and leaves the GPU idle.
-"""
+"""From a run's settings and its samples to a training step and its batches, ready for the loop."""
 
 from __future__ import annotations
 
@@ -21,8 +17,7 @@ from arrn.data.epochs import plan_epoch
 from arrn.errors import ArrnError
 from arrn.evaluation import affordable_batch, evaluate, settings_for
 from arrn.metadata import Metadata
-from arrn.models.entry import entry_grid, entry_kernel
-from arrn.nn.arrn import ARRN
+from arrn.nn.network import as_network, entry_grid, entry_kernel
 from arrn.runs.building import build_network
 from arrn.runs.device import tune_device
 from arrn.runs.settings import Machine, RunSettings
@@ -32,44 +27,6 @@ from arrn.training import Recipe, TrainingStep, Watcher
 from arrn.training.step import order_memory
 
 logger = logging.getLogger(__name__)
-
-
-@contextmanager
-def rehearsing(
-    model: nn.Module, make_step: Callable[[nn.Module], TrainingStep], shape: tuple[int, ...], dtype: torch.dtype
-) -> Iterator[None]:
-    """Takes a step in the background; leaving waits until it is done.
-
-    The network, its optimiser and what is drawn at random later stay as they are: a copy takes the step, and every
-    step draws from a seed of its own.
-
-    Args:
-        model: on its device; a copy of it is trained.
-        make_step: how it will be trained, by steps that are not recorded.
-        shape: of the batches to come, (batch, channels, *grid).
-        dtype: that samples are stored in.
-    """
-    thread = Thread(target=_take_step, args=(copy.deepcopy(model), make_step, shape, dtype), name="rehearsal")
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-def _take_step(
-    model: nn.Module, make_step: Callable[[nn.Module], TrainingStep], shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
-    try:
-        device = next(model.parameters()).device
-        labels = torch.zeros(shape[0], dtype=torch.int64, device=device)
-        batch = Batch(torch.zeros(shape, dtype=dtype, device=device), labels)
-        step = make_step(model.train())
-        step(batch, 0)
-        _ = step.totals  # waits for the device
-    except Exception as error:  # what is wrong will be wrong again, and told, when it matters
-        logger.debug("the rehearsal failed: %s", error)
-
 
 Validate = Callable[[nn.Module], Mapping[str, float]]
 
@@ -82,7 +39,7 @@ class Prepared:
         step: the network and its optimiser.
         recipe: the resolved one.
         batches: what is trained on.
-        validate: what to call after each epoch, where samples were held out.
+        validate: what the loop calls after each epoch, where samples were held out.
         metadata: what is saved with the network.
     """
 
@@ -96,6 +53,7 @@ class Prepared:
 def prepare(
     settings: RunSettings,
     data: RunData,
+    *,
     machine: Machine,
     device: torch.device,
     team: Team,
@@ -121,9 +79,18 @@ def prepare(
             if watcher is not None:
                 watcher.samples_seen("reading", done, len(examined.sizes))
 
-        seed, stream, workers = settings.seed, machine.stream, machine.workers
         return opened.enter_context(
-            open_batches(examined, placement, batch_size, device, seed, stream, workers, tell, team=team)
+            open_batches(
+                examined,
+                placement,
+                batch_size=batch_size,
+                device=device,
+                seed=settings.seed,
+                stream=machine.stream,
+                workers=machine.workers,
+                progress=tell,
+                team=team,
+            )
         )
 
     model, recipe = build_network(settings, data.train, say)
@@ -134,18 +101,24 @@ def prepare(
     tune_device(device, one_shape=len(grids) == 1 and not machine.deterministic)
 
     def make_step(network: nn.Module, normalisation: Normalisation, steps: int, least: int = 0) -> TrainingStep:
-        augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment)
-        captured = machine.captured and network is model
-        several = team if team.size > 1 else None
         return TrainingStep(
-            network, augmentation, recipe, steps, settings.seed, machine.compiled, captured, several, least, grids
+            network,
+            Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment),
+            recipe,
+            steps,
+            settings.seed,
+            compiled=machine.compiled,
+            captured=machine.captured and network is model,
+            team=team,
+            least_share=least,
+            grids=grids,
         )
 
     meanwhile: AbstractContextManager[None] = nullcontext()
     if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
         shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *next(iter(grids)))
         plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
-        meanwhile = rehearsing(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
+        meanwhile = warming_up(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
     with meanwhile:
         batches = batches_of(data.train, placement, recipe.batch_size)
     least = least_share(batches, team)
@@ -167,8 +140,8 @@ def _validation(batches: Batches, normalisation: Normalisation) -> Validate:
     """What is called after each epoch: the accuracy on what was held out, as it comes."""
 
     def validate(model: nn.Module) -> Mapping[str, float]:
-        policies = [model.policy] if isinstance(model, ARRN) else []
-        settings = settings_for(model, [None], policies, adapt=[True])
+        policy = as_network(model).policy
+        settings = settings_for(model, [None], [] if policy is None else [policy], adapt=[True])
         (answers,) = evaluate(model, batches, settings, normalisation)
         return {"validation_accuracy": answers.accuracy}
 
@@ -203,3 +176,41 @@ def least_share(batches: Batches, team: Team) -> int:
             f"a batch of {least} samples cannot be shared by {team.size} processes: take a larger batch_size"
         )
     return least // team.size
+
+
+@contextmanager
+def warming_up(
+    model: nn.Module, make_step: Callable[[nn.Module], TrainingStep], shape: tuple[int, ...], dtype: torch.dtype
+) -> Iterator[None]:
+    """Takes a step in the background, on a copy of the network, while samples are still read; leaving waits for it.
+
+    On a GPU the first step of all compiles kernels and tries out algorithms, a quarter of a minute in which the
+    processor has little to do; reading samples takes as long and leaves the GPU idle. The network, its optimiser and
+    what is drawn at random later stay as they are: every step draws from a seed of its own.
+
+    Args:
+        model: on its device; a copy of it is trained.
+        make_step: how it will be trained, by steps that are not recorded.
+        shape: of the batches to come, (batch, channels, *grid).
+        dtype: that samples are stored in.
+    """
+    thread = Thread(target=_take_step, args=(copy.deepcopy(model), make_step, shape, dtype), name="warm-up")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _take_step(
+    model: nn.Module, make_step: Callable[[nn.Module], TrainingStep], shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    try:
+        device = next(model.parameters()).device
+        labels = torch.zeros(shape[0], dtype=torch.int64, device=device)
+        batch = Batch(torch.zeros(shape, dtype=dtype, device=device), labels)
+        step = make_step(model.train())
+        step(batch, 0)
+        _ = step.totals  # waits for the device
+    except Exception as error:  # what is wrong will be wrong again, and told, when it matters
+        logger.debug("the warm-up failed: %s", error)

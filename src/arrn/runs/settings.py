@@ -16,7 +16,7 @@ from arrn.training.recipe import PAPER_CIFAR, Recipe
 from arrn.writing import read_document, write_document
 
 RUN_FILE = "run.json"
-FORMAT, FORMAT_VERSION = "arrn run", 1
+FORMAT, FORMAT_VERSION = "arrn-run", 1
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _flat(settings: RunSettings) -> dict[str, Any]:
     return changed
 
 
-def write_settings(settings: RunSettings, folder: Path, facts: Mapping[str, Any]) -> None:
+def write_run_file(settings: RunSettings, folder: Path, facts: Mapping[str, Any]) -> None:
     """Writes `run.json`: the settings, and facts about the run such as its machine."""
     content = {"settings": dataclasses.asdict(settings), **facts}
     write_document(folder / RUN_FILE, FORMAT, FORMAT_VERSION, content)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -15,17 +15,9 @@ from arrn.errors import ArrnError, RunError
 from arrn.metadata import Metadata
 from arrn.provenance import provenance
 from arrn.runs.device import make_deterministic, pick_device
-from arrn.runs.folder import (
-    BOARD,
-    CHECKPOINTS,
-    LOG,
-    RECIPE_FILE,
-    occupied,
-    prepare_folder,
-    taken_back_if_wrong,
-)
 from arrn.runs.preparing import prepare
-from arrn.runs.settings import RUN_FILE, Machine, RunSettings, write_settings
+from arrn.runs.run_folder import BOARD, CHECKPOINTS, LOG, RECIPE_FILE, cleared_on_bad_input, occupied, prepare_folder
+from arrn.runs.settings import RUN_FILE, Machine, RunSettings, write_run_file
 from arrn.runs.splits import TRAINED_ON, RunData, TrainedOn, check_trained_on, describe_samples, open_run_data
 from arrn.saving import save
 from arrn.teamwork import Team, join_team, team_device
@@ -34,37 +26,13 @@ from arrn.training.log import check_tensorboard
 from arrn.writing import write_atomically
 
 
-@contextmanager
-def in_turn(team: Team) -> Iterator[None]:
-    """The leader first, then all others at once."""
-    if not team.leads:
-        team.wait()
-    yield
-    if team.leads:
-        team.wait()
-
-
-def check_same_start(start: Checkpoint | None, team: Team, out: Path) -> None:
-    """Refuses processes that do not see the same checkpoints."""
-    place = (0, 0) if start is None else (start.epoch, start.step)
-    seen = [(team.most(number), -team.most(-number)) for number in place]
-    if any(most != least for most, least in seen):
-        raise ArrnError(
-            f"the processes see different checkpoints (epochs {seen[0][1]} and {seen[0][0]}): {out} must be a folder "
-            "that all of them share"
-        )
-
-
-Say = Callable[[str], None]
-
-
 def run_training(
     settings: RunSettings,
     out: Path,
     machine: Machine | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
-    say: Say = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Trains a network and leaves it in `out`, with its recipe, its log and its last checkpoints.
 
@@ -82,68 +50,74 @@ def run_training(
     """
     machine = machine or Machine()
     device = team_device(pick_device(machine.device))
-    with join_team(device) as team:
-        if team.leads:
-            with occupied(out):
-                _run(settings, out, machine, resume, watcher, say, device, team)
-        else:  # the leader speaks and shows for all
-            _run(settings, out, machine, resume, None, lambda text: None, device, team)
-
-
-def _run(
-    settings: RunSettings,
-    out: Path,
-    machine: Machine,
-    resume: bool,
-    watcher: Watcher | None,
-    say: Say,
-    device: torch.device,
-    team: Team,
-) -> None:
     if machine.tensorboard:
         check_tensorboard()
-    finished = team.leads and not prepare_folder(settings, out, resume, say)
-    if team.most(int(finished)):
-        return
-    if machine.deterministic:
-        make_deterministic()
-    with ExitStack() as opened:
+    with join_team(device) as team, ExitStack() as opened:
+        if team.leads:
+            opened.enter_context(occupied(out))
+        else:  # the leader speaks and shows for all
+            watcher, say = None, lambda text: None
+        finished = team.leads and not prepare_folder(settings, out, resume, say)
+        if team.most(int(finished)):
+            return
+        if machine.deterministic:
+            make_deterministic()
         if team.leads and not (resume and (out / RUN_FILE).exists()):
-            _write_down(settings, out)  # before samples are read, which takes long: --resume needs no other flags
-            opened.enter_context(taken_back_if_wrong(out))
-        with in_turn(team):  # the first one downloads what is missing
+            _record(settings, out)
+            opened.enter_context(cleared_on_bad_input(out))
+        with team.leader_first():  # who downloads what is missing
             data = open_run_data(settings, None if watcher is None else partial(watcher.samples_seen, "looking"))
-        say(_in_words(data))
-        for remark in ([f"skipped {data.skipped} bad samples"] if data.skipped else []) + list(data.remarks):
-            say(remark)
+        for line in _in_words(data):
+            say(line)
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
-        check_same_start(start, team, out)
+        _check_same_start(start, team, out)
         samples = describe_samples(data.whole) if team.leads else None
         if start is not None and samples is not None:
             check_trained_on(out, samples)
-        run = prepare(settings, data, machine, device, team, opened, say, watcher)
+        run = prepare(
+            settings, data, machine=machine, device=device, team=team, opened=opened, say=say, watcher=watcher
+        )
         if start is not None:
             resume_from(run.step, start)
             say(f"going on from {start.file_name}")
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
         if samples is not None:
-            _write_down(settings, out, _facts(data, samples, device, team), run.recipe)
+            _record(settings, out, _facts(data, samples, device, team), run.recipe)
         done = 0 if start is None else start.epoch
         board = out / BOARD if machine.tensorboard else None
         with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:
-            epochs, every = run.recipe.epochs, machine.checkpoint_every
-            train(run.step, run.batches, epochs, checkpoints, log, stop, start, every, run.validate, watcher)
+            train(
+                run.step,
+                run.batches,
+                run.recipe.epochs,
+                checkpoints=checkpoints,
+                log=log,
+                stop=stop,
+                start=start,
+                checkpoint_every=machine.checkpoint_every,
+                validate=run.validate,
+                watcher=watcher,
+            )
             if team.leads:
                 _save(run.step.model, out, run.metadata)
 
 
-def _in_words(data: RunData) -> str:
-    """What is trained on: a split folder that was taken for a class shows here."""
-    names, few = data.dataset.class_names, 10
-    more = f" and {len(names) - few} more" if len(names) > few else ""
-    return f"{len(data.train.sizes):,} {data.whole.form.words} of {len(names)} classes: {', '.join(names[:few])}{more}"
+def _record(
+    settings: RunSettings, out: Path, facts: Mapping[str, object] | None = None, recipe: Recipe | None = None
+) -> None:
+    """Writes `run.json`, and the resolved recipe once it is known; a run does this twice.
+
+    The first time, before samples are looked at, which takes long: from then on the folder is the run's, and --resume
+    needs no other flags. The second time, when the network is built, with the facts that are only known then.
+    """
+    try:
+        write_run_file(settings, out, facts or {})
+        if recipe is not None:
+            write_atomically(out / RECIPE_FILE, recipe.to_toml().encode())
+    except OSError as error:
+        raise RunError(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def _facts(data: RunData, samples: TrainedOn, device: torch.device, team: Team) -> dict[str, object]:
@@ -154,16 +128,24 @@ def _facts(data: RunData, samples: TrainedOn, device: torch.device, team: Team) 
     return facts | {"provenance": provenance()}
 
 
-def _write_down(
-    settings: RunSettings, out: Path, facts: Mapping[str, object] | None = None, recipe: Recipe | None = None
-) -> None:
-    """The settings, from which on the folder is a run's; the facts and the resolved recipe when they are known."""
-    try:
-        write_settings(settings, out, facts or {})
-        if recipe is not None:
-            write_atomically(out / RECIPE_FILE, recipe.to_toml().encode())
-    except OSError as error:
-        raise RunError(f"cannot write {out}: {error.strerror or error}") from error
+def _in_words(data: RunData) -> list[str]:
+    """What is trained on, a line each; a split folder that was taken for a class shows here."""
+    names, few = data.dataset.class_names, 10
+    more = f" and {len(names) - few} more" if len(names) > few else ""
+    kind = data.whole.form.words
+    lines = [f"{len(data.train.sizes):,} {kind} of {len(names)} classes: {', '.join(names[:few])}{more}"]
+    return lines + [f"skipped {data.skipped} bad samples"] * (data.skipped > 0) + list(data.remarks)
+
+
+def _check_same_start(start: Checkpoint | None, team: Team, out: Path) -> None:
+    """Refuses processes that do not see the same checkpoints."""
+    place = (0, 0) if start is None else (start.epoch, start.step)
+    seen = [(team.most(number), -team.most(-number)) for number in place]
+    if any(most != least for most, least in seen):
+        raise ArrnError(
+            f"the processes see different checkpoints (epochs {seen[0][1]} and {seen[0][0]}): {out} must be a folder "
+            "that all of them share"
+        )
 
 
 def _save(model: nn.Module, out: Path, metadata: Metadata) -> None:

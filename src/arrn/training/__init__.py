@@ -1,10 +1,9 @@
 """Training: the recipe as data, the step, the loop, and checkpoints that survive anything."""
 
 from arrn.training.checkpoints import Checkpoint, Checkpoints
-from arrn.training.interruption import StopRequest, stop_on_signals
 from arrn.training.log import Log, read_log
-from arrn.training.loop import Watcher, resume_from, train
-from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe
+from arrn.training.loop import StopRequest, Watcher, resume_from, stop_on_signals, train
+from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe, recipe_for
 from arrn.training.step import TrainingStep, learning_rate, make_optimizer
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "make_optimizer",
     "read_log",
     "read_recipe",
+    "recipe_for",
     "resume_from",
     "stop_on_signals",
     "train",

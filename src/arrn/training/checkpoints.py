@@ -23,7 +23,8 @@ from arrn.errors import ArrnError, RunError
 from arrn.training.step import TrainingStep
 from arrn.writing import remove_leftovers, write_atomically
 
-FORMAT_VERSION = 1
+FORMAT, FORMAT_VERSION = "arrn-checkpoint", 1
+_OLD_FORMAT = "arrn checkpoint"
 _KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{4,9})(?:-(\d{6,9}))?\.safetensors", re.ASCII)
 
@@ -70,7 +71,7 @@ class Checkpoints:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         facts = json.dumps({"epoch": checkpoint.epoch, "step": checkpoint.step, "facts": dict(checkpoint.facts)})
         header = {
-            "format": "arrn checkpoint",
+            "format": FORMAT,
             "format_version": str(FORMAT_VERSION),
             "facts": facts,
             "checksum": _checksum(tensors, facts),
@@ -133,7 +134,7 @@ def _read(path: Path) -> Checkpoint:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
-        if header.get("format") != "arrn checkpoint":
+        if header.get("format") not in (FORMAT, _OLD_FORMAT):
             raise ArrnError(f"{path} is not an arrn checkpoint")
         if header.get("format_version") != str(FORMAT_VERSION):
             raise ArrnError(

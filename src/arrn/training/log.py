@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from arrn.errors import ArrnError, RunError
+from arrn.errors import RunError, needs
 from arrn.writing import write_atomically
 
 
@@ -31,10 +31,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def check_tensorboard() -> None:
     """Raises an `ArrnError` where TensorBoard is not installed; to be asked before anything is written."""
-    try:
+    with needs("tensorboard", "--tensorboard", extra="tensorboard"):
         import torch.utils.tensorboard  # noqa: F401
-    except ImportError:
-        raise ArrnError("--tensorboard needs tensorboard: pip install 'arrn[tensorboard]'") from None
 
 
 class Log:

@@ -1,11 +1,14 @@
-"""When a run writes its checkpoints."""
+"""The training loop: epochs of steps, checkpoints when they are due, and a clean stop when a signal asks for it."""
 
 from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 from torch import nn
@@ -14,95 +17,14 @@ from arrn.data.batches import Batches
 from arrn.errors import ArrnError, RunError
 from arrn.teamwork import Team
 from arrn.training.checkpoints import Checkpoint, Checkpoints, restore_state, state_tensors
-from arrn.training.interruption import StopRequest
 from arrn.training.log import Log
 from arrn.training.step import TrainingStep
 
 # Short epochs share a checkpoint: writing one takes as long as a hundred steps of a fast GPU. Long ones have several.
 SECONDS_BETWEEN_EPOCHS = 30.0
 SECONDS_WITHIN_AN_EPOCH = 600.0
-
-
-class Cadence:
-    """Tells after which steps a checkpoint is due.
-
-    Args:
-        per_epoch: steps in an epoch.
-        every: epochs between checkpoints, a part of one if wished; None is after an epoch when the last checkpoint
-            is half a minute old, and in the middle of one when it is ten minutes old.
-        clock: seconds.
-
-    >>> seconds = iter([0, 20, 40, 45, 700]).__next__
-    >>> cadence = Cadence(per_epoch=10, every=None, clock=seconds)
-    >>> cadence.due(10), cadence.due(20), cadence.due(25), cadence.due(26)
-    (False, True, False, True)
-    """
-
-    def __init__(self, per_epoch: int, every: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_epoch = per_epoch
-        self._interval = None if every is None else max(1, round(every * per_epoch))
-        self._clock = clock
-        self._last = clock()
-
-    @property
-    def counts_steps(self) -> bool:
-        """Whether steps alone decide, and not the clock."""
-        return self._interval is not None
-
-    def due(self, done: int) -> bool:
-        """Whether to write one after `done` steps of the run."""
-        if self._interval is not None:
-            return done % self._interval == 0
-        now = self._clock()
-        limit = SECONDS_WITHIN_AN_EPOCH if done % self._per_epoch else SECONDS_BETWEEN_EPOCHS
-        if now - self._last < limit:
-            return False
-        self._last = now
-        return True
-
-
-_STEPS_BETWEEN_WORDS = 10  # each word waits for the slowest process
-_DUE = 1000  # above any signal's number
-
-
-class Decision(NamedTuple):
-    """Whether a checkpoint is written, and the signal that asks to stop after it."""
-
-    checkpoint: bool
-    signal: str | None
-
-
-class Council:
-    """Decides after each step, in a team together: a signal, and the clock, may reach one process before another.
-
-    Args:
-        team: who has to agree.
-        stop: whether this process was asked to stop.
-        cadence: when checkpoints are due; in a team the leader's clock counts.
-        per_epoch: steps in an epoch.
-    """
-
-    def __init__(self, team: Team, stop: StopRequest, cadence: Cadence, per_epoch: int) -> None:
-        self._team, self._stop, self._cadence, self._per_epoch = team, stop, cadence, per_epoch
-
-    def after(self, done: int) -> Decision:
-        """What to do after `done` steps of the run; every process asks after the same ones."""
-        if self._team.size == 1:
-            asked = self._stop.signal
-            return Decision(self._cadence.due(done) or asked is not None, asked)
-        counted = self._cadence.counts_steps and self._cadence.due(done)  # all come to the same answer
-        if done % self._per_epoch and done % _STEPS_BETWEEN_WORDS:
-            return Decision(counted, None)
-        word = 0 if self._stop.signal is None else int(signal.Signals[self._stop.signal])
-        if self._team.leads and not self._cadence.counts_steps and self._cadence.due(done):
-            word += _DUE
-        told = self._team.most(word)
-        number = self._team.most(word % _DUE)
-        asked = signal.Signals(number).name if number else None
-        return Decision(counted or told >= _DUE or asked is not None, asked)
-
-
-_SECONDS_BETWEEN_LOOKS = 0.5  # each look waits for the device, so looks are rare
+_SECONDS_BETWEEN_LOOKS = 0.5  # each look at the loss waits for the device, so looks are rare
+_STEPS_BETWEEN_DECISIONS = 10  # of a team: in each decision, every process waits for the slowest
 
 
 class Watcher(Protocol):
@@ -121,6 +43,108 @@ class Watcher(Protocol):
         """An epoch is done; `entry` is what the log says of it."""
 
 
+class StopRequest:
+    """Whether a signal asked the run to stop, and which."""
+
+    def __init__(self) -> None:
+        self.signal: str | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Within it, the first SIGINT or SIGTERM is noted; a second one acts as it does by default."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may set handlers
+        return
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        request.signal = signal.Signals(number).name
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+
+    for number in previous:
+        signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class CheckpointSchedule:
+    """Tells after which steps a checkpoint is due.
+
+    Args:
+        per_epoch: steps in an epoch.
+        every: epochs between checkpoints, a part of one if wished; None is after an epoch when the last checkpoint
+            is half a minute old, and in the middle of one when it is ten minutes old.
+        clock: seconds.
+
+    >>> seconds = iter([0, 20, 40, 45, 700]).__next__
+    >>> schedule = CheckpointSchedule(per_epoch=10, every=None, clock=seconds)
+    >>> schedule.due(10), schedule.due(20), schedule.due(25), schedule.due(26)
+    (False, True, False, True)
+    """
+
+    def __init__(self, per_epoch: int, every: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_epoch = per_epoch
+        self._interval = None if every is None else max(1, round(every * per_epoch))
+        self._clock = clock
+        self._last = clock()
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether steps alone decide, and not the clock."""
+        return self._interval is not None
+
+    def due(self, done: int) -> bool:
+        """Whether to write one after `done` steps of the run."""
+        if self._interval is not None:
+            return done % self._interval == 0
+        now = self._clock()
+        limit = SECONDS_WITHIN_AN_EPOCH if done % self.per_epoch else SECONDS_BETWEEN_EPOCHS
+        if now - self._last < limit:
+            return False
+        self._last = now
+        return True
+
+
+class Decision(NamedTuple):
+    """Whether a checkpoint is written, and the signal that asks to stop after it."""
+
+    checkpoint: bool
+    signal: str | None
+
+
+class Decider:
+    """Decides after each step, for a team alike: a signal, and the clock, may reach one process before another.
+
+    Args:
+        team: the processes that have to agree.
+        stop: whether this process was asked to stop.
+        schedule: when checkpoints are due; in a team the leader's clock counts.
+    """
+
+    def __init__(self, team: Team, stop: StopRequest, schedule: CheckpointSchedule) -> None:
+        self._team, self._stop, self._schedule = team, stop, schedule
+
+    def after(self, done: int) -> Decision:
+        """What to do after `done` steps of the run; every process asks after the same ones."""
+        if self._team.size == 1:
+            asked = self._stop.signal
+            return Decision(self._schedule.due(done) or asked is not None, asked)
+        counted = self._schedule.counts_steps and self._schedule.due(done)  # all come to the same answer
+        if done % self._schedule.per_epoch and done % _STEPS_BETWEEN_DECISIONS:
+            return Decision(counted, None)
+        timed = self._team.leads and not self._schedule.counts_steps and self._schedule.due(done)
+        due = bool(self._team.most(int(timed))) or counted
+        number = self._team.most(0 if self._stop.signal is None else int(signal.Signals[self._stop.signal]))
+        asked = signal.Signals(number).name if number else None
+        return Decision(due or asked is not None, asked)
+
+
 def resume_from(step: TrainingStep, checkpoint: Checkpoint) -> None:
     """Puts a step where the checkpoint was."""
     restore_state(step, checkpoint.tensors)
@@ -137,6 +161,7 @@ def train(
     step: TrainingStep,
     batches: Batches,
     epochs: int,
+    *,
     checkpoints: Checkpoints,
     log: Log,
     stop: StopRequest,
@@ -155,7 +180,7 @@ def train(
         log: gets an entry for each epoch.
         stop: looked at after each step.
         start: where to go on from; the beginning by default.
-        checkpoint_every: epochs between checkpoints; by default as `Cadence` says.
+        checkpoint_every: epochs between checkpoints; by default as `CheckpointSchedule` says.
         validate: called after each epoch; its numbers go into the log.
         watcher: told of the progress.
 
@@ -164,8 +189,7 @@ def train(
             number, or when a checkpoint cannot be written.
     """
     per_epoch = len(batches)
-    council = Council(step.team, stop, Cadence(per_epoch, checkpoint_every), per_epoch)
-    leads = step.team.leads
+    decider = Decider(step.team, stop, CheckpointSchedule(per_epoch, checkpoint_every))
     done, spent = 0, 0.0
     if start is not None:
         _check_counts(start, batches)
@@ -188,10 +212,9 @@ def train(
                 rate = step.team.size * (seen - own_before) / (looked - began)
                 watcher.step_done(done - epoch * per_epoch, loss / seen, correct / seen, rate)
             inside = done % per_epoch
-            decision = council.after(done) if inside else None
-            if decision is not None and decision.checkpoint:
+            if inside and (decision := decider.after(done)).checkpoint:
                 _check_loss(step.team_totals[0], epoch)
-                _write(checkpoints, step, epoch, inside, batches, spent + time.monotonic() - began)
+                _write(checkpoints, step, batches, epoch, inside, spent + time.monotonic() - began)
                 _stop_if_asked(decision.signal, f"epoch {epoch + 1}, step {inside} of {per_epoch}")
         loss, correct, seen = step.team_totals
         _check_loss(loss, epoch)
@@ -208,14 +231,14 @@ def train(
         if validate is not None:
             entry |= validate(step.model)
             step.model.train()
-        if leads:
+        if step.team.leads:
             log.write(entry)
         if watcher is not None:
             watcher.epoch_ends(entry)
-        decision = council.after(done)  # once: a signal that comes later would find no checkpoint
+        decision = decider.after(done)  # once: a signal that comes later would find no checkpoint
         if epoch + 1 == epochs or decision.checkpoint:
             step.reset()
-            _write(checkpoints, step, epoch + 1, 0, batches)
+            _write(checkpoints, step, batches, epoch + 1)
         if epoch + 1 < epochs:
             _stop_if_asked(decision.signal, f"the end of epoch {epoch + 1}")
 
@@ -245,8 +268,14 @@ def _check_loss(loss: float, epoch: int) -> None:
 
 
 def _write(
-    checkpoints: Checkpoints, step: TrainingStep, epoch: int, inside: int, batches: Batches, seconds: float = 0.0
+    checkpoints: Checkpoints,
+    step: TrainingStep,
+    batches: Batches,
+    epoch: int,
+    inside: int = 0,
+    seconds: float = 0.0,
 ) -> None:
+    """Writes a checkpoint `inside` steps after `epoch` epochs, `seconds` after the last of those; the leader does."""
     facts = {"totals": step.team_totals, "counts": list(batches.counts), "seconds": round(seconds, 3)}
     if step.team.leads:
         checkpoints.write(Checkpoint(epoch, inside, state_tensors(step), facts))

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from arrn.datasets import facts_of
 from arrn.errors import ArrnError, unknown_name
-from arrn.nn.arrn import Policy
+from arrn.nn.network import Policy
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,26 @@ PAPER_LARGER_IMAGES = Recipe(
 )
 """The paper's recipe for TinyImageNet and STL10, whose inputs between two sizes go to the lower one."""
 
+# For small networks on a few thousand samples: shorter, in smaller and larger steps. Sound is not mirrored.
+_FEW_SOUNDS = Recipe(epochs=60, batch_size=64, learning_rate=3e-3, flip=False)
+_FEW_VOLUMES = Recipe(epochs=60, batch_size=32, learning_rate=3e-3)
+
 RECIPES = {
-    "sample": PAPER_CIFAR,
-    "cifar10": PAPER_CIFAR,
-    "cifar100": PAPER_CIFAR,
-    "tinyimagenet": PAPER_LARGER_IMAGES,
-    "stl10": PAPER_LARGER_IMAGES,
+    "paper_cifar": PAPER_CIFAR,
+    "paper_larger_images": PAPER_LARGER_IMAGES,
+    "few_sounds": _FEW_SOUNDS,
+    "few_volumes": _FEW_VOLUMES,
 }
-"""The recipe for each data set of the paper; others start from `PAPER_CIFAR`."""
+"""Recipes by the names that `arrn.datasets` gives them."""
+
+
+def recipe_for(dataset: str) -> Recipe:
+    """The recipe of a known data set; others start from `PAPER_CIFAR`.
+
+    >>> recipe_for("stl10").optimizer, recipe_for("/home/me/pictures").optimizer
+    ('sgd', 'adamw')
+    """
+    return RECIPES[facts_of(dataset).recipe]
 
 
 def read_recipe(path: Path, start: Recipe = PAPER_CIFAR) -> Recipe:

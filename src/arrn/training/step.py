@@ -1,9 +1,8 @@
-"""The optimiser of a recipe and the learning rate of each step."""
+"""One training step: a batch shared out over resolutions, the loss, the optimiser, and what is counted of it."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import cast
@@ -18,10 +17,9 @@ from arrn.data.epochs import derive_seed
 from arrn.data.source import word_for
 from arrn.errors import ArrnError
 from arrn.gpu import Replay
-from arrn.models.entry import entry_grid, entry_kernel
-from arrn.models.fixed import ResampledNetwork
 from arrn.nn.arrn import ARRN
 from arrn.nn.dropout import LaplacianDropout
+from arrn.nn.network import as_network, enter_together, entry_grid
 from arrn.signal.grid import Grid, format_grid, grid_of
 from arrn.signal.resample import resample
 from arrn.teamwork import Team
@@ -91,18 +89,12 @@ def share_out(
     Returns:
         Images and labels, for each grid.
     """
-    entering: defaultdict[Grid, list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
     size = grid_of(images)
-    kernel = entry_kernel(model)
-    # Batches come shuffled, so shares in the order of the batch are random ones.
+    # Batches come shuffled, so shares in the order of the batch are random ones. A small one may leave some empty.
     shares = zip(resolutions, images.tensor_split(len(resolutions)), labels.tensor_split(len(resolutions)), strict=True)
-    for resolution, share, share_labels in shares:
-        if len(share) == 0:
-            continue
-        low = _lowered(size, resolution)
-        grid = entry_grid(model, low)
-        entering[grid].append((resample(resample(share, low), grid, kernel), share_labels))
-    return [(torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])) for parts in entering.values()]
+    lowered = [(resample(x, _lowered(size, resolution)), y) for resolution, x, y in shares if len(x)]
+    entering = enter_together(model, [x for x, _ in lowered])
+    return [(stacked, torch.cat([lowered[place][1] for place in places])) for _, stacked, places in entering]
 
 
 def uses_all_levels(model: nn.Module, grids: Iterable[Grid], resolutions: Sequence[int]) -> bool:
@@ -111,9 +103,7 @@ def uses_all_levels(model: nn.Module, grids: Iterable[Grid], resolutions: Sequen
     An ARRN skips the levels above the grid on which its input enters; a switchable network runs the batch norms of
     that grid alone.
     """
-    needed = model.grids[:1] if isinstance(model, ARRN) else ()
-    if isinstance(model, ResampledNetwork):
-        needed = model.grids
+    needed = as_network(model).grids_for_all_parts
     entered = (
         {entry_grid(model, _lowered(grid, resolution)) for resolution in resolutions or (max(grid),)} for grid in grids
     )
@@ -221,6 +211,7 @@ class TrainingStep:
         recipe: Recipe,
         steps: int,
         seed: int,
+        *,
         compiled: bool = False,
         captured: bool = False,
         team: Team | None = None,
@@ -228,9 +219,9 @@ class TrainingStep:
         grids: Collection[Grid] = (),
     ) -> None:
         device = next(model.parameters()).device
-        captured = captured and device.type == "cuda" and team is None
         self.model = model
         self.team = team or Team()
+        captured = captured and device.type == "cuda" and self.team.size == 1
         self.optimizer = make_optimizer(recipe, model.parameters(), device if captured else None)
         self._augmentation = augmentation.to(device)
         self._recipe = recipe

@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import fx
@@ -18,7 +19,7 @@ from arrn.signal.grid import Grid, covers, format_grid
 from arrn.signal.kernels import Kernel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pieces:
     """A network cut up: the runs that become residuals, the last run, and what follows the signal's end.
 
@@ -44,15 +45,13 @@ def cut(traced: fx.GraphModule, layout: Layout, kept_whole: dict[str, str]) -> P
         ArrnError: when the resolution grows, or there are not two places to cut, saying where and why.
     """
     nodes = list(traced.graph.nodes)
-    falls = _falls(layout.points)
-    starts = [layout.points[0], *(before for before, _ in falls[1:])]
-    ends = [*starts, layout.points[-1]]
+    falls = _find_falls(layout.points)
+    ends = [layout.points[0], *(fall.before for fall in falls[1:]), layout.points[-1]]
     while len(ends) > 2 and not _has_weights(traced, nodes[ends[-2].index + 1 : ends[-1].index + 1]):
         del ends[-2]  # a base without weights learns nothing: it joins the run before it
-    unspliced = _unspliced(falls, layout, kept_whole)
-    if len(ends) < 3 or (len(ends) == 3 and unspliced):
-        reasons = [*unspliced, *_weightless(falls, len(ends) - 1), *_straddled(nodes, layout)]
-        raise ArrnError(_too_few(falls, layout, reasons))
+    hidden = _hidden_falls(falls, layout, kept_whole)
+    if len(ends) < 3 or (len(ends) == 3 and hidden):
+        raise ArrnError(_too_few_places(nodes, layout, falls, used=len(ends) - 1, hidden=hidden))
     *runs, base = (
         _piece(traced, nodes[start.index + 1 : end.index + 1], start.node, end.node, layout)
         for start, end in itertools.pairwise(ends)
@@ -63,11 +62,17 @@ def cut(traced: fx.GraphModule, layout: Layout, kept_whole: dict[str, str]) -> P
         raise ArrnError(f"the network must return one tensor, but it returns a {type(answer).__name__}")
     last = layout.points[-1]
     head = _piece(traced, [n for n in nodes[last.index + 1 :] if n is not output], last.node, answer, layout)
-    return Pieces(tuple(runs), base, head, tuple(point.channels for point in ends))
+    return Pieces(runs=tuple(runs), base=base, head=head, features=tuple(point.channels for point in ends))
 
 
-def _falls(points: Sequence[Point]) -> list[tuple[Point, Point]]:
-    """The points between which the resolution falls: the last one before the fall, and the first one after it."""
+class _Fall(NamedTuple):
+    """Where the resolution falls: the last point before, and the first one after it."""
+
+    before: Point
+    after: Point
+
+
+def _find_falls(points: Sequence[Point]) -> list[_Fall]:
     falls = []
     before = points[0]
     for after in points[1:]:
@@ -77,7 +82,7 @@ def _falls(points: Sequence[Point]) -> list[tuple[Point, Point]]:
                 f"{format_grid(after.grid)}: only networks whose resolution falls from input to output can be spliced"
             )
         if share_left(before.growth, after.growth) < LOWER:
-            falls.append((before, after))
+            falls.append(_Fall(before, after))
         elif not covers(before.grid, after.grid):
             continue  # padding that belongs to a layer to come: a cut after it would add to the grid
         before = after
@@ -121,8 +126,8 @@ def _piece(
     return piece
 
 
-def _unspliced(falls: Sequence[tuple[Point, Point]], layout: Layout, kept_whole: dict[str, str]) -> list[str]:
-    """What hides resolutions from the knife, in words."""
+def _hidden_falls(falls: Sequence[_Fall], layout: Layout, kept_whole: dict[str, str]) -> list[str]:
+    """What may hide places to cut, in words."""
     reasons = [
         f"between {_words(before.node)} and {_words(after.node)} the grid shrinks from {format_grid(before.grid)} to "
         f"{format_grid(after.grid)} without a signal of shape (batch, channels, *space) that is alive alone"
@@ -135,33 +140,28 @@ def _unspliced(falls: Sequence[tuple[Point, Point]], layout: Layout, kept_whole:
     return reasons + whole[:2] + [f"{len(whole) - 2} more modules stay whole"] * (len(whole) > 2)
 
 
-def _weightless(falls: Sequence[tuple[Point, Point]], used: int) -> list[str]:
-    """What made places to cut be given up: of the `falls` only the first `used` have weights after them, in words."""
-    return [
-        f"no layer with weights works on the signal from {_words(after.node)} on (a convolution there would do)"
-        for _, after in falls[used : used + 1]
-    ]
-
-
-def _too_few(falls: Sequence[tuple[Point, Point]], layout: Layout, reasons: Sequence[str]) -> str:
-    """That there is not enough to cut, and why."""
-    places = " and ".join(f"on the way to {_words(after.node)}" for _, after in falls)
+def _too_few_places(
+    nodes: Sequence[fx.Node], layout: Layout, falls: Sequence[_Fall], *, used: int, hidden: Sequence[str]
+) -> str:
+    """That there are too few places to cut, and why: only the first `used` of the `falls` have weights after them."""
+    places = " and ".join(f"on the way to {_words(fall.after.node)}" for fall in falls)
+    reasons = [*hidden]
+    for fall in falls[used : used + 1]:
+        start = _words(fall.after.node)
+        reasons.append(f"no layer with weights works on the signal from {start} on (a convolution there would do)")
+    for node, alive in zip(nodes, layout.alive, strict=True):
+        others = sorted(_words(value) for value in alive if value is not node)
+        if others and layout.lowers(node):
+            kept = ", ".join(others)
+            reasons.append(f"{describe(node)} lowers the resolution while skip connections keep alive {kept}")
+            break
+    if not reasons:
+        reasons = [f"its last signal still has the grid {format_grid(layout.points[-1].grid)}"]
     text = (
         "there are too few places to cut this network, where a single signal is alive and layers with weights then "
         f"lower its resolution (two are the least): {places or 'none'}"
     )
-    grid = format_grid(layout.points[-1].grid)
-    return "; ".join([text, *(reasons or [f"its last signal still has the grid {grid}"])])
-
-
-def _straddled(nodes: Sequence[fx.Node], layout: Layout) -> list[str]:
-    """The first layer that lowers the resolution while something else is needed later, in words."""
-    for node, alive in zip(nodes, layout.alive, strict=True):
-        if layout.lowers(node):
-            others = sorted(_words(value) for value in alive if value is not node)
-            if others:
-                return [f"{describe(node)} lowers the resolution while skip connections keep alive {', '.join(others)}"]
-    return []
+    return "; ".join([text, *reasons])
 
 
 def _words(node: fx.Node) -> str:
@@ -178,7 +178,7 @@ def discard(pieces: Pieces, count: int) -> Pieces:
     return replace(pieces, runs=pieces.runs[count:], features=pieces.features[count:])
 
 
-def check_ladder(pieces: Pieces, grid: Grid, kernel: Kernel) -> tuple[Grid, ...]:
+def find_ladder(pieces: Pieces, grid: Grid, kernel: Kernel) -> tuple[Grid, ...]:
     """The grids of the residuals and of the base for inputs on `grid`.
 
     Raises:

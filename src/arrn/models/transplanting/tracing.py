@@ -1,4 +1,4 @@
-"""Letting a trace record `len`, which Python makes answer by a number where there is only a stand-in."""
+"""Tracing: a network as a `torch.fx` graph, with what cannot be traced kept whole, as single nodes."""
 
 from __future__ import annotations
 
@@ -14,37 +14,50 @@ from torch import fx, nn
 
 from arrn.errors import ArrnError
 
-
-@contextlib.contextmanager
-def recorded_lengths(network: nn.Module) -> Iterator[None]:
-    """Within it, ``len(x)`` in the code of the network's classes is recorded where x is being traced.
-
-    As `torch.fx.wrap("len")` in their files would do, which a user cannot add to somebody else's network.
-    """
-    classes = {kind for module in network.modules() for kind in type(module).__mro__}
-    functions = [value for kind in classes for value in vars(kind).values() if isinstance(value, FunctionType)]
-    patched: list[dict[str, Any]] = []
-    try:
-        for names in (function.__globals__ for function in functions):
-            if "len" not in names:
-                names["len"] = _length
-                patched.append(names)
-        yield
-    finally:
-        for names in patched:
-            del names["len"]
-
-
-def _length(value: Any) -> Any:
-    if isinstance(value, fx.Proxy):
-        return value.tracer.create_proxy("call_function", builtins.len, (value,), {})
-    return builtins.len(value)
-
-
 _PREFIX = "network"
-# Layers that others look for by type, also when subclassed: norms to awaken or freeze, an identity where a
+# Layers that others look for by type, also when subclassed: norms to freeze, an identity where a
 # classifier was.
 _KEPT = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm, nn.Identity)
+
+
+def trace(network: nn.Module, layers: Container[str] = ()) -> tuple[fx.GraphModule, dict[str, str]]:
+    """The network as a graph, in evaluation mode, sharing its modules.
+
+    Args:
+        network: the network.
+        layers: paths of its modules that are not looked into, next to the layers of torch.
+
+    Returns:
+        The graph, whose nodes name the network's own layers; and, for each module that could not be
+        traced and is one node of it, the reason.
+
+    Raises:
+        ArrnError: when the network's own forward cannot be traced.
+    """
+    mode = network.training
+    wrapper, tracer = _OneInput(network), _RecoveringTracer(layers)
+    modes = {module: module.training for module in network.modules()}
+    wrapper.eval()
+    try:
+        with _recorded_lengths(network):
+            graph = tracer.trace(wrapper)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    if _PREFIX in tracer.kept_whole:
+        raise ArrnError(
+            f"the forward of this {type(network).__name__} cannot be traced, so there is nowhere to cut it: "
+            f"{tracer.kept_whole[_PREFIX]}; put what branches on its input into a module of its own"
+        )
+    for name, value in vars(wrapper).items():  # tensors that forward makes on the fly
+        if name.startswith("_tensor_constant"):
+            setattr(network, name, value)
+    for node in graph.nodes:
+        if node.op in ("call_module", "get_attr"):
+            node.target = _own_path(node.target)
+    traced = fx.GraphModule(network, graph, type(network).__name__)
+    traced.training = mode
+    return traced, {_own_path(path): why for path, why in tracer.kept_whole.items()}
 
 
 class _OneInput(nn.Module):
@@ -92,44 +105,48 @@ class _RecoveringTracer(fx.Tracer):
             return self.create_proxy("call_module", path, args, kwargs)
 
 
-def trace(network: nn.Module, layers: Container[str] = ()) -> tuple[fx.GraphModule, dict[str, str]]:
-    """The network as a graph, in evaluation mode, sharing its modules.
+def _reason(error: Exception) -> str:
+    """What went wrong and in which line of the network's own code."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename.replace("\\", "/")]
+    own = [f for f in frames if f.filename != __file__]
+    where = f" at {own[-1].filename}:{own[-1].lineno}, `{own[-1].line}`" if own else ""
+    return f"{str(error).splitlines()[0] if str(error) else type(error).__name__}{where}"
 
-    Args:
-        network: the network.
-        layers: paths of its modules that are not looked into, next to the layers of torch.
 
-    Returns:
-        The graph, whose nodes name the network's own layers; and, for each module that could not be
-        traced and is one node of it, the reason.
+@contextlib.contextmanager
+def _recorded_lengths(network: nn.Module) -> Iterator[None]:
+    """Within it, ``len(x)`` in the code of the network's classes is recorded where x is being traced.
 
-    Raises:
-        ArrnError: when the network's own forward cannot be traced.
+    As `torch.fx.wrap("len")` in their files would do, which a user cannot add to somebody else's network.
     """
-    mode = network.training
-    wrapper, tracer = _OneInput(network), _RecoveringTracer(layers)
-    modes = {module: module.training for module in network.modules()}
-    wrapper.eval()
+    classes = {kind for module in network.modules() for kind in type(module).__mro__}
+    functions = [value for kind in classes for value in vars(kind).values() if isinstance(value, FunctionType)]
+    patched: list[dict[str, Any]] = []
     try:
-        with recorded_lengths(network):
-            graph = tracer.trace(wrapper)
+        for names in (function.__globals__ for function in functions):
+            if "len" not in names:
+                names["len"] = _length
+                patched.append(names)
+        yield
     finally:
-        for module, training in modes.items():
-            module.training = training
-    if _PREFIX in tracer.kept_whole:
-        raise ArrnError(
-            f"the forward of this {type(network).__name__} cannot be traced, so there is nowhere to cut it: "
-            f"{tracer.kept_whole[_PREFIX]}; put what branches on its input into a module of its own"
-        )
-    for name, value in vars(wrapper).items():  # tensors that forward makes on the fly
-        if name.startswith("_tensor_constant"):
-            setattr(network, name, value)
-    for node in graph.nodes:
-        if node.op in ("call_module", "get_attr"):
-            node.target = _own_path(node.target)
-    traced = fx.GraphModule(network, graph, type(network).__name__)
-    traced.training = mode
-    return traced, {_own_path(path): why for path, why in tracer.kept_whole.items()}
+        for names in patched:
+            del names["len"]
+
+
+def _length(value: Any) -> Any:
+    if isinstance(value, fx.Proxy):
+        return value.tracer.create_proxy("call_function", builtins.len, (value,), {})
+    return builtins.len(value)
+
+
+def _own_path(path: str) -> str:
+    """A path as the network, not the wrapper around it, has it; "" is the network itself."""
+    return path.removeprefix(_PREFIX).removeprefix(".")
+
+
+def calls_around(node: fx.Node) -> dict[str, str]:
+    """The calls within which a node is made, from the network's own on: the path of the module, for each call a key."""
+    return {call: _own_path(path) for call, (path, _) in node.meta.get("nn_module_stack", {}).items()}
 
 
 def describe(node: fx.Node) -> str:
@@ -140,21 +157,3 @@ def describe(node: fx.Node) -> str:
     place = f" in {module!r}" if module else " in its forward"
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return f"{name}(){place}"
-
-
-def calls_around(node: fx.Node) -> dict[str, str]:
-    """The calls within which a node is made, from the network's own on: the path of the module, for each call a key."""
-    return {call: _own_path(path) for call, (path, _) in node.meta.get("nn_module_stack", {}).items()}
-
-
-def _own_path(path: str) -> str:
-    """A path as the network, not the wrapper around it, has it; "" is the network itself."""
-    return path.removeprefix(_PREFIX).removeprefix(".")
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong and in which line of the network's own code."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename.replace("\\", "/")]
-    own = [f for f in frames if f.filename != __file__]
-    where = f" at {own[-1].filename}:{own[-1].lineno}, `{own[-1].line}`" if own else ""
-    return f"{str(error).splitlines()[0] if str(error) else type(error).__name__}{where}"

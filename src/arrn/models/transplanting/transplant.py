@@ -1,10 +1,11 @@
-"""Finding the layer or the function that makes a run's answer to zero vary over space."""
+"""`transplant`: from a fixed-resolution network to an ARRN; and the architectures that are ARRNs by name."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -12,67 +13,28 @@ from torch import fx, nn
 
 from arrn.errors import ArrnError, ConstancyError
 from arrn.models.fixed import torchvision_network
-from arrn.models.generic import as_whole
-from arrn.models.transplanting.cutting import Pieces, check_ladder, cut, discard
-from arrn.models.transplanting.layout import find_layout, runs_bare
-from arrn.models.transplanting.surgery import (
+from arrn.models.registry import AdaptiveOptions, as_whole, takes
+from arrn.models.transplanting.cutting import Pieces, cut, discard, find_ladder
+from arrn.models.transplanting.layers import (
+    Convolution,
     SourceHead,
     drop_whole_channels,
     dropout_as_layers,
     replicate_padding,
-    trace_resolutions,
 )
+from arrn.models.transplanting.layout import find_layout, runs_bare, trace_resolutions
 from arrn.models.transplanting.tracing import describe
-from arrn.nn.arrn import ARRN, Policy
+from arrn.nn.arrn import ARRN
+from arrn.nn.blocks import Head
 from arrn.nn.constancy import TOLERANCE, made_like, probe_of, variation, zero_sample
 from arrn.nn.dropout import Draw, LaplacianDropout
-from arrn.nn.head import Head
 from arrn.nn.introspection import copy_unwrapped, unwrap
-from arrn.nn.projection import Projection
+from arrn.nn.layers import Projection
+from arrn.nn.network import Policy, as_network
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_grid, format_grid
 from arrn.signal.kernels import Kernel, KernelLike
 from arrn.signal.kernels import kernel as as_kernel
-
-
-def find_varying_node(run: fx.GraphModule, features: int, grid: Grid) -> str:
-    """The first node, in words, that turns constant inputs into an output that varies over space.
-
-    The constancy check names submodules; a traced network also calls functions, such as the addition
-    of a position embedding.
-    """
-    for training in (True, False):
-        probe, x, _ = probe_of(run, features, grid, seed=0, training=training)
-        watch = _Watch(cast(fx.GraphModule, probe))
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), made_like(x):
-            watch.run(x)
-        if watch.culprit is not None:
-            return describe(watch.culprit)
-    return "several layers together"
-
-
-class _Watch(fx.Interpreter):
-    """Runs a graph and remembers the first node that made something vary; weights may vary as they like."""
-
-    def __init__(self, probe: fx.GraphModule) -> None:
-        super().__init__(probe)
-        self.signals: set[fx.Node] = set()
-        self.varying: set[fx.Node] = set()
-        self.culprit: fx.Node | None = None
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if n.op == "placeholder" or any(source in self.signals for source in n.all_input_nodes):
-            self.signals.add(n)
-            tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
-            if tensor and variation(zero_sample(value)) > TOLERANCE:
-                self.varying.add(n)
-                if self.culprit is None and not any(source in self.varying for source in n.all_input_nodes):
-                    self.culprit = n
-        return value
-
-
-_CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def transplant(
@@ -127,85 +89,64 @@ def transplant(
     >>> adaptive(torch.rand(2, 3, 11, 15)).shape
     torch.Size([2, 10])
     """
-    model = _check_network(model)
-    first = _first_convolution(model)
+    if not isinstance(model, nn.Module):
+        raise ArrnError(f"expected a network (an nn.Module) to transplant, got a {type(model).__name__}")
+    source = unwrap(model)
+    if as_network(source).adapts:
+        raise ArrnError("this network is an ARRN already: there is nothing to transplant")
+    first = _first_convolution(source)
     if num_classes is not None:
-        num_classes = as_whole("num_classes", num_classes, 0)
+        num_classes = as_whole("num_classes", num_classes, least=0)
     grid, smoothing = as_grid(size, first.weight.ndim - 2), as_kernel(kernel)
-    channels = _own_channels(model, grid)
-    traced, kept_whole = trace_resolutions(copy_unwrapped(model), channels, grid)
+    channels = _own_channels(source, grid)
+
+    traced, kept_whole = trace_resolutions(copy_unwrapped(source), channels, grid)
     replicate_padding(traced, len(grid))
     dropout_as_layers(traced)
-    layout = find_layout(traced, channels, grid)
-    pieces = discard(cut(traced, layout, kept_whole), skip_first)
+    pieces = discard(cut(traced, find_layout(traced, channels, grid), kept_whole), skip_first)
     for run in pieces.runs:
         drop_whole_channels(run)
-    ladder = check_ladder(pieces, grid, smoothing)
+    ladder = find_ladder(pieces, grid, smoothing)
+
     residuals = [
-        _residual(run, *features, *grids, smoothing, check)
+        _residual(run, features, grids, kernel=smoothing, check=check)
         for run, features, grids in zip(
             pieces.runs, itertools.pairwise(pieces.features[:-1]), itertools.pairwise(ladder), strict=True
         )
     ]
-    entering = channels if in_channels is None else as_whole("in_channels", in_channels, 1)
+    entering = channels if in_channels is None else as_whole("in_channels", in_channels, least=1)
+    as_it_was = not skip_first and entering == pieces.features[0]
     result = ARRN(
-        stem=_stem(entering, pieces.features[0], same=not skip_first),
+        stem=Projection(entering, pieces.features[0], torch.eye(entering) if as_it_was else None),
         residuals=residuals,
         base=pieces.base,
         head=_head(pieces, num_classes),
         dropout=LaplacianDropout(dropout, draw),
         policy=policy,
     )
-    return _settle(result, first.weight).train(model.training)
+    # What was added goes where the source's weights are; these stay as they are.
+    added = [result.stem, result.head]
+    added += [part for residual in residuals for part in (residual.projection, residual.down, residual.up)]
+    for module in added:
+        module.to(device=first.weight.device, dtype=first.weight.dtype)
+    return result.train(source.training)
 
 
-def _check_network(model: nn.Module) -> nn.Module:
-    """The network out of its wrappers, if it is one and not an ARRN."""
-    if not isinstance(model, nn.Module):
-        raise ArrnError(f"expected a network (an nn.Module) to transplant, got a {type(model).__name__}")
-    network = unwrap(model)
-    if isinstance(network, ARRN):
-        raise ArrnError("this network is an ARRN already: there is nothing to transplant")
-    return network
+def _first_convolution(source: nn.Module) -> Convolution:
+    for module in source.modules():
+        if isinstance(module, Convolution):
+            return module
+    raise ArrnError(f"only convolutional networks can be transplanted, but this {type(source).__name__} has none")
 
 
-def _own_channels(model: nn.Module, grid: Grid) -> int:
+def _own_channels(source: nn.Module, grid: Grid) -> int:
     """The channels that the network takes: those of a convolution, mostly the first, or what images have.
 
     Convolutions need not be registered in the order in which they run, and a stem may rearrange the input first.
     """
-    bare = copy_unwrapped(model).to("meta").eval()
-    own = [module.in_channels for module in model.modules() if isinstance(module, _CONVOLUTION)]
+    bare = copy_unwrapped(source).to("meta").eval()
+    own = [module.in_channels for module in source.modules() if isinstance(module, Convolution)]
     return next((count for count in dict.fromkeys([*own, 3, 1]) if runs_bare(bare, count, grid)), own[0])
-
-
-def _first_convolution(model: nn.Module) -> nn.Conv1d | nn.Conv2d | nn.Conv3d:
-    for module in model.modules():
-        if isinstance(module, _CONVOLUTION):
-            return module
-    raise ArrnError(f"only convolutional networks can be transplanted, but this {type(model).__name__} has none")
-
-
-def _stem(in_channels: int, features: int, same: bool) -> Projection:
-    """A_0: the identity where the source's own channels enter its own first layer."""
-    weight = torch.eye(features) if same and in_channels == features else None
-    return Projection(in_channels, features, weight)
-
-
-def _residual(
-    run: fx.GraphModule, in_features: int, out_features: int, size: Grid, next_size: Grid, kernel: Kernel, check: bool
-) -> LaplacianResidual:
-    try:
-        return LaplacianResidual(run, in_features, out_features, size, next_size, kernel, check=check)
-    except ConstancyError as error:
-        culprit = f"layer {error.submodule!r}" if error.submodule else find_varying_node(run, in_features, size)
-        flaw = "has no answer to zero" if math.isinf(error.deviation) else "depends on the position"
-        raise ConstancyError(
-            f"the run of layers from {format_grid(size)} to {format_grid(next_size)} {flaw}, because of {culprit}: "
-            f"{error}",
-            error.submodule,
-            error.deviation,
-        ) from error
 
 
 def _head(pieces: Pieces, num_classes: int | None) -> nn.Module:
@@ -218,14 +159,57 @@ def _head(pieces: Pieces, num_classes: int | None) -> nn.Module:
     return head
 
 
-def _settle(result: ARRN, like: torch.Tensor) -> ARRN:
-    """Puts what was added where the source's weights are; these stay as they are."""
-    added: list[nn.Module] = [result.stem, result.head]
-    for residual in result.levels:
-        added += [residual.projection, residual.down, residual.up]
-    for module in added:
-        module.to(device=like.device, dtype=like.dtype)
-    return result
+def _residual(
+    run: fx.GraphModule, features: tuple[int, int], grids: tuple[Grid, Grid], *, kernel: Kernel, check: bool
+) -> LaplacianResidual:
+    try:
+        return LaplacianResidual(run, *features, *grids, kernel, check=check)
+    except ConstancyError as error:
+        culprit = f"layer {error.submodule!r}" if error.submodule else _find_varying_node(run, features[0], grids[0])
+        flaw = "has no answer to zero" if math.isinf(error.deviation) else "depends on the position"
+        raise ConstancyError(
+            f"the run of layers from {format_grid(grids[0])} to {format_grid(grids[1])} {flaw}, because of "
+            f"{culprit}: {error}",
+            error.submodule,
+            error.deviation,
+        ) from error
+
+
+def _find_varying_node(run: fx.GraphModule, features: int, grid: Grid) -> str:
+    """The first node, in words, that turns constant inputs into an output that varies over space.
+
+    The constancy check names submodules; a traced network also calls functions, such as the addition
+    of a position embedding.
+    """
+    for training in (True, False):
+        probe, x, _ = probe_of(run, features, grid, seed=0, training=training)
+        watch = _VariationWatch(cast(fx.GraphModule, probe))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), made_like(x):
+            watch.run(x)
+        if watch.culprit is not None:
+            return describe(watch.culprit)
+    return "several layers together"
+
+
+class _VariationWatch(fx.Interpreter):
+    """Runs a graph and remembers the first node that made something vary; weights may vary as they like."""
+
+    def __init__(self, probe: fx.GraphModule) -> None:
+        super().__init__(probe)
+        self.signals: set[fx.Node] = set()
+        self.varying: set[fx.Node] = set()
+        self.culprit: fx.Node | None = None
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.op == "placeholder" or any(source in self.signals for source in n.all_input_nodes):
+            self.signals.add(n)
+            tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if tensor and variation(zero_sample(value)) > TOLERANCE:
+                self.varying.add(n)
+                if self.culprit is None and not any(source in self.varying for source in n.all_input_nodes):
+                    self.culprit = n
+        return value
 
 
 TRANSPLANTS = {
@@ -240,41 +224,27 @@ TRANSPLANTS = {
 """Each architecture and how many of its first residuals the paper discards."""
 
 
-def transplant_builder(name: str, skip_first: int) -> Callable[..., ARRN]:
-    """A builder for the registry: torchvision's `name`, randomly initialised, transplanted."""
+@dataclass(frozen=True, kw_only=True)
+class TransplantOptions(AdaptiveOptions):
+    """What a transplant by name can be told.
 
-    def build(
-        size: Size = 32,
-        num_classes: int = 10,
-        in_channels: int = 3,
-        kernel: KernelLike = "perfect",
-        dropout: float | Sequence[float] = 0.0,
-        draw: Draw = "stratified",
-        policy: Policy = "exact",
-        skip_first: int = skip_first,
-    ) -> ARRN:
-        return transplant(
-            torchvision_network(name, num_classes, in_channels),
-            size,
-            in_channels=in_channels,
-            skip_first=skip_first,
-            kernel=kernel,
-            dropout=dropout,
-            draw=draw,
-            policy=policy,
-            check=False,  # tests do; here it would take longer than all the rest, at each load too
-        )
-
-    build.__doc__ = f"""torchvision's {name} as an ARRN, see `arrn.transplant`.
-
-    Args:
+    Attributes:
         size: the highest resolution.
-        num_classes: outputs; 0 returns features.
-        in_channels: channels of the input.
-        kernel: the smoothing kernel or its name.
-        dropout: Laplacian dropout's p, one number or one per residual.
-        draw: how Laplacian dropout draws.
-        policy: the level for sizes between two grids.
         skip_first: how many of the first residuals are discarded.
     """
+
+    size: Size = 32
+    skip_first: int = 0
+
+
+def transplant_builder(name: str, skip_first: int) -> Callable[..., ARRN]:
+    """A builder for the registry: torchvision's network of that name, randomly initialised, transplanted."""
+
+    @takes(TransplantOptions(skip_first=skip_first))
+    def build(options: TransplantOptions) -> ARRN:
+        source = torchvision_network(name, options.num_classes, options.in_channels)
+        # Tests check it; here that would take longer than all the rest, at each load too.
+        return transplant(source, **vars(options), check=False)
+
+    build.__doc__ = f"torchvision's {name} as an ARRN, see `arrn.transplant`."
     return build

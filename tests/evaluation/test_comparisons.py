@@ -1,4 +1,4 @@
-"""The tree of decisions: by hand, and as laws."""
+"""The tree of decisions by hand and as laws, and the gap that adaptation makes."""
 
 import itertools
 import math
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrn.errors import ArrnError
-from arrn.evaluation import Combination, check_dual_effect, decision_tree, effect_grows
+from arrn.evaluation import Combination, adaptation_gap, check_dual_effect, decision_tree, effect_grows
 
 KERNELS = ("perfect", "fair", "poor")
 COMBINATIONS = [Combination(k, d, a) for k, d, a in itertools.product(KERNELS, (True, False), (True, False))]
@@ -92,3 +92,20 @@ def test_what_cannot_be_a_tree_is_refused() -> None:
         decision_tree({})
     with pytest.raises(ArrnError, match=r"above 0 and at most 1, got 71.0 for poor kernel with dropout"):
         decision_tree(ACCURACIES | {Combination("poor", True, True): 71.0})
+
+
+def test_the_statistics_of_a_gap_are_those_computed_by_hand() -> None:
+    gap = adaptation_gap({32: 0.8, 16: 0.72, 8: 0.56}, {32: 0.8, 16: 0.7, 8: 0.6})
+    # Gaps of 0, +2 and -4 points.
+    assert gap.mean == pytest.approx(-0.02 / 3)
+    assert gap.deviation == pytest.approx((56 / 9) ** 0.5 / 100)
+    assert gap.cells() == ["-0.67", "2.49", "-4.00", "+2.00"]
+
+
+def test_equal_accuracies_have_no_gap() -> None:
+    assert adaptation_gap({8: 0.1 + 0.2}, {8: 0.3}).cells() == ["0.00"] * 4
+
+
+def test_accuracies_at_other_resolutions_cannot_be_compared() -> None:
+    with pytest.raises(ArrnError, match=r"same resolutions, got \[8\] and \[8, 16\]"):
+        adaptation_gap({8: 0.5}, {8: 0.5, 16: 0.5})

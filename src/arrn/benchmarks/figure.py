@@ -1,4 +1,4 @@
-"""The paper's efficiency figure from measurements: which curves, in which way."""
+"""The paper's efficiency figure, drawn from a benchmark of inference."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.report import BenchmarkReport
 from arrn.errors import ArrnError
 from arrn.figures.curves import ARCHITECTURES, Curve, Point
-from arrn.figures.efficiency import Saving, draw_efficiency
+from arrn.figures.efficiency import Panel, Saving, draw_efficiency
 from arrn.figures.style import save_figure
 from arrn.provenance import machine_of
-
-Panel = tuple[Saving | None, Sequence[Curve]]
 
 
 def efficiency_panels(measurements: Sequence[Measurement]) -> dict[str, Panel]:

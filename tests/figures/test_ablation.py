@@ -10,9 +10,8 @@ from matplotlib.table import Table
 
 from arrn.errors import ArrnError
 from arrn.evaluation import Combination, decision_tree
-from arrn.figures.ablation import draw_ablation, draw_decision_tree
+from arrn.figures.ablation import ablation_look, draw_ablation, draw_decision_tree
 from arrn.figures.curves import Point
-from arrn.figures.style import ablation_look
 from artists import check_legends, labels, texts
 
 KERNELS = ("perfect", "fair", "poor")

@@ -1,13 +1,13 @@
-"""One process at a time for each run: two would write over each other's checkpoints."""
+"""The folder of a run: one process at a time in it, what it may hold, and whether it is finished."""
 
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+
+from filelock import FileLock, Timeout
 
 from arrn.errors import ArrnError, RunError
 from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
@@ -15,74 +15,11 @@ from arrn.saving import CONFIG, WEIGHTS
 from arrn.training.log import read_log
 from arrn.writing import is_leftover, remove_leftovers
 
-try:
-    import fcntl
-except ImportError:  # Windows, where nothing is locked
-    fcntl = None  # type: ignore[assignment]
-
-
-LOCK = ".lock"
-"""The file in a folder that is worked on."""
-
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # file systems of clusters, mounted without
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Holds a lock on `file`, made if need be; it goes with the process, however that ends.
-
-    Raises:
-        RunError: when another process holds it.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with _open_locked(file):
-        yield
-
-
-@contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Holds a lock on a folder that is there, by a file in it that is gone in the end.
-
-    A process that is killed leaves the file, but not the lock.
-
-    Raises:
-        RunError: when another process holds it.
-    """
-    file = folder / LOCK
-    with _open_locked(file):
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # a file that is open stays, on Windows
-                file.unlink()
-
-
-def _open_locked(file: Path) -> BinaryIO:
-    while True:
-        opened = file.open("ab")
-        try:
-            if fcntl is not None:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            opened.close()
-            raise RunError(f"another process is at work on this run: it holds {file}") from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                opened.close()
-                raise
-        if _is_at(file, opened):
-            return opened
-        opened.close()  # who held it has just removed it: a lock on it would keep nobody out
-
-
-def _is_at(file: Path, opened: BinaryIO) -> bool:
-    try:
-        return os.path.samestat(file.stat(), os.fstat(opened.fileno()))
-    except FileNotFoundError:
-        return False
-
-
 CHECKPOINTS, LOG, RECIPE_FILE, BOARD = "checkpoints", "log.jsonl", "recipe.toml", "tensorboard"
+LOCK = ".lock"
+"""The file in a folder that a process is at work in."""
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file systems of clusters say that have none
 
 
 def is_finished(out: Path) -> bool:
@@ -91,8 +28,37 @@ def is_finished(out: Path) -> bool:
 
 
 @contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Holds a lock on a file, made with its folder if need be and removed in the end.
+
+    A process that is killed leaves the file, but not the lock. Where the file system has no locks, nothing is locked:
+    with filelock's soft locks, where the file alone is the lock, another machine of a cluster could not resume a run
+    that was killed.
+
+    Raises:
+        RunError: when another process holds it.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Not at once: a file that another process removes between opening and locking takes a second attempt.
+    lock = FileLock(file, timeout=0.2, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"another process is at work on this run: it holds {file}") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # a file that is open stays, on Windows
+            file.unlink()  # before the lock is released, when it may already be another process's
+        lock.release()
+
+
+@contextmanager
 def occupied(out: Path) -> Iterator[None]:
-    """Makes the folder if need be and keeps other processes out of it; one made for bad input does not stay.
+    """Makes the run's folder if need be and keeps other processes out; one made for bad input does not stay.
 
     Raises:
         ArrnError: where no folder can be.
@@ -102,8 +68,7 @@ def occupied(out: Path) -> Iterator[None]:
     try:
         with ExitStack() as held:
             try:
-                out.mkdir(parents=True, exist_ok=True)
-                held.enter_context(locked_folder(out))
+                held.enter_context(locked(out / LOCK))
             except OSError as error:
                 raise ArrnError(f"cannot use {out}: {error.strerror or error}") from error
             yield
@@ -115,8 +80,8 @@ def occupied(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def taken_back_if_wrong(out: Path) -> Iterator[None]:
-    """Removes what a new run has written of itself, if the input turns out bad before it came to anything."""
+def cleared_on_bad_input(out: Path) -> Iterator[None]:
+    """Removes what a new run has written of itself, if the input turns out bad before anything came of it."""
     try:
         yield
     except RunError:  # the input was good: the same command, or --resume, may do better later

@@ -1,6 +1,6 @@
 """Writes the tables of `docs/transplanting.md`: which architectures transplant, and why others do not.
 
-Run it as `python docs/survey_transplants.py`; the tests compare what it finds with what the page says.
+Run it as `python tools/survey_transplants.py`; the tests compare what it finds with what the page says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import arrn
 from arrn.signal.grid import format_grid
 from arrn.testing import adaptation_discrepancy, awaken_norms
 
-PAGE = Path(__file__).with_name("transplanting.md")
+PAGE = Path(__file__).parents[1] / "docs" / "transplanting.md"
 TOLERANCE = 1e-6  # float64; batch norms stay below 1e-11, layer norms amplify rounding
 
 TORCHVISION = {

@@ -1,75 +1,21 @@
-"""What a transplant changes in the layers it takes: the opening, padding, dropout, the head."""
+"""What a transplant changes in the layers it takes: padding, dropout, the classifier."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
 from arrn.models.fixed import count_classes, fit_classes
-from arrn.models.transplanting.layout import Layout, find_layout
-from arrn.models.transplanting.tracing import calls_around, trace
-from arrn.nn.convolution import CONVOLUTIONS, FUNCTIONAL_CONVOLUTIONS, REPLICATE_CONVOLUTIONS, replicate_pad
-from arrn.nn.head import ClassifierHead
-from arrn.signal.grid import Grid
+from arrn.nn.blocks import ClassifierHead
+from arrn.nn.layers import CONVOLUTIONS, FUNCTIONAL_CONVOLUTIONS, REPLICATE_CONVOLUTIONS, replicate_pad
 
+Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
-def trace_resolutions(network: nn.Module, channels: int, grid: Grid) -> tuple[fx.GraphModule, dict[str, str]]:
-    """The network as a graph (see `trace`) in which no module that asks for its mode hides resolutions."""
-    traced, untraceable = trace(network)
-    layers = {str(node.target) for node in traced.graph.nodes if node.op == "call_module"} - untraceable.keys()
-    asking = {path for path, m in network.named_modules() if path and path not in layers and _asks_for_mode(m)}
-    if not asking:
-        return traced, untraceable
-    layout = find_layout(traced, channels, grid)
-    opened = set()
-    for path, nodes in _calls(traced, asking):
-        partial = any(f"{stuck}.".startswith(f"{path}.") for stuck in untraceable)
-        if _hides_resolutions(nodes, layout, partial):
-            opened.add(path)
-    return trace(network, asking - opened)
-
-
-def _asks_for_mode(module: nn.Module) -> bool:
-    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
-    return code is not None and "training" in code.co_names
-
-
-def _calls(traced: fx.GraphModule, paths: Container[str]) -> list[tuple[str, set[fx.Node]]]:
-    """Every call of one of the modules: its path and the nodes that the call makes."""
-    calls: dict[tuple[str, str], set[fx.Node]] = {}
-    for node in traced.graph.nodes:
-        around = calls_around(node)
-        if node.op == "call_module":  # a module that could not be traced is not among the calls around its own node
-            around[node.name] = str(node.target)
-        for call, path in around.items():
-            if path in paths:
-                calls.setdefault((path, call), set()).add(node)
-    return [(path, nodes) for (path, _), nodes in calls.items()]
-
-
-def _hides_resolutions(call: set[fx.Node], layout: Layout, partial: bool) -> bool:
-    """Whether a call lowers the resolution more than once; where the signal ends, as in a head, counts as once.
-
-    Args:
-        call: the nodes that the call makes.
-        layout: of the graph they are in.
-        partial: some of what is called could not be traced. If the signal ends there, tracing is tried again,
-            so that the reason is known.
-    """
-    entering = {source for node in call for source in node.all_input_nodes} - call
-    leaving = {node for node in call if not call.issuperset(node.users)}
-    ends = not entering.isdisjoint(layout.growth) and leaving.isdisjoint(layout.growth)
-    lowering = sum(layout.lowers(node) for node in call)
-    return lowering > 1 or (ends and (lowering == 1 or partial))
-
-
-_CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_AVERAGE = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 _CONSTANT_PADS: dict[type[nn.Module], type[nn.Module]] = {
     nn.ConstantPad1d: nn.ReplicationPad1d,
     nn.ConstantPad2d: nn.ReplicationPad2d,
@@ -78,8 +24,7 @@ _CONSTANT_PADS: dict[type[nn.Module], type[nn.Module]] = {
     nn.ZeroPad2d: nn.ReplicationPad2d,
     nn.ZeroPad3d: nn.ReplicationPad3d,
 }
-
-_AVERAGES = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+_DROPOUTS = {F.dropout: nn.Dropout, F.dropout1d: nn.Dropout1d, F.dropout2d: nn.Dropout2d, F.dropout3d: nn.Dropout3d}
 # Torch's functional layers are built in and have no signature to ask for.
 _CONVOLUTION_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _AVERAGE_ARGUMENTS = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
@@ -94,9 +39,9 @@ def replicate_padding(traced: fx.GraphModule, ndim: int) -> None:
     reached, functions called there are not: the constancy check finds those.
     """
     for name, module in list(traced.named_modules(remove_duplicate=False)):
-        if isinstance(module, _CONVOLUTION):
+        if isinstance(module, Convolution):
             _pad_convolution(module)
-        elif isinstance(module, _AVERAGE):
+        elif isinstance(module, nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d):
             module.count_include_pad = False
         elif type(module) in _CONSTANT_PADS and min(module.padding) >= 0:
             traced.set_submodule(name, _CONSTANT_PADS[type(module)](module.padding))
@@ -105,14 +50,14 @@ def replicate_padding(traced: fx.GraphModule, ndim: int) -> None:
             continue
         if node.target in FUNCTIONAL_CONVOLUTIONS.values():
             _pad_functional_convolution(node)
-        elif node.target in _AVERAGES:
+        elif node.target in (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d):
             _set_arguments(node, _arguments(node, _AVERAGE_ARGUMENTS) | {"count_include_pad": False})
         elif node.target is F.pad:
             _pad_explicitly(node, ndim)
     traced.recompile()
 
 
-def _pad_convolution(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> None:
+def _pad_convolution(module: Convolution) -> None:
     if module.padding_mode != "zeros" or not any(module._reversed_padding_repeated_twice):
         return
     for ndim, kind in CONVOLUTIONS.items():
@@ -156,12 +101,25 @@ def _set_arguments(node: fx.Node, values: dict[str, Any]) -> None:
     node.args, node.kwargs = (values.pop("input"),), values
 
 
-_LAYERS = {
-    F.dropout: nn.Dropout,
-    F.dropout1d: nn.Dropout1d,
-    F.dropout2d: nn.Dropout2d,
-    F.dropout3d: nn.Dropout3d,
-}
+def dropout_as_layers(traced: fx.GraphModule) -> None:
+    """Makes dropout that was called as a function a layer: tracing has settled its `training` as False."""
+    for node in list(traced.graph.nodes):
+        if node.op != "call_function" or node.target not in _DROPOUTS:
+            continue
+        values = inspect.signature(node.target).bind(*node.args, **node.kwargs)
+        values.apply_defaults()
+        if values.arguments["training"] is not False:
+            continue
+        layer = _DROPOUTS[node.target](values.arguments["p"])
+        layer.training = traced.training
+        name = f"{node.name}_layer"
+        traced.add_submodule(name, layer)
+        with traced.graph.inserting_before(node):
+            fresh = traced.graph.call_module(name, (values.arguments["input"],))
+        fresh.meta = dict(node.meta)
+        node.replace_all_uses_with(fresh)
+        traced.graph.erase_node(node)
+    traced.recompile()
 
 
 class ChannelDropout(nn.Dropout):
@@ -173,27 +131,6 @@ class ChannelDropout(nn.Dropout):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         ones = x.new_ones(*x.shape[:2], *[1] * (x.ndim - 2))
         return x * F.dropout(ones, self.p, self.training)
-
-
-def dropout_as_layers(traced: fx.GraphModule) -> None:
-    """Makes dropout that was called as a function a layer: tracing has settled its `training` as False."""
-    for node in list(traced.graph.nodes):
-        if node.op != "call_function" or node.target not in _LAYERS:
-            continue
-        values = inspect.signature(node.target).bind(*node.args, **node.kwargs)
-        values.apply_defaults()
-        if values.arguments["training"] is not False:
-            continue
-        layer = _LAYERS[node.target](values.arguments["p"])
-        layer.training = traced.training
-        name = f"{node.name}_layer"
-        traced.add_submodule(name, layer)
-        with traced.graph.inserting_before(node):
-            fresh = traced.graph.call_module(name, (values.arguments["input"],))
-        fresh.meta = dict(node.meta)
-        node.replace_all_uses_with(fresh)
-        traced.graph.erase_node(node)
-    traced.recompile()
 
 
 def drop_whole_channels(run: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""A rehearsal changes nothing: neither the network nor what comes of training it."""
+"""A warm-up changes nothing: neither the network nor what comes of training it."""
 
 import copy
 import logging
@@ -9,7 +9,7 @@ from torch import nn
 
 import arrn
 from arrn.data import Augmentation, Normalisation
-from arrn.runs.preparing import rehearsing
+from arrn.runs.preparing import warming_up
 from arrn.training import Recipe, TrainingStep
 from small_runs import TINY
 
@@ -27,7 +27,7 @@ def test_a_copy_takes_the_step() -> None:
         stepped.append(make_step(network))
         return stepped[0]
 
-    with rehearsing(model, keep, (4, 3, 8, 8), torch.uint8):
+    with warming_up(model, keep, (4, 3, 8, 8), torch.uint8):
         pass
     assert stepped[0].totals[2] == 4
     assert stepped[0].model is not model
@@ -37,6 +37,6 @@ def test_a_copy_takes_the_step() -> None:
 
 def test_what_fails_is_left_to_the_real_step(caplog: pytest.LogCaptureFixture) -> None:
     model = arrn.create_model("arrn", **TINY)
-    with caplog.at_level(logging.DEBUG), rehearsing(model, make_step, (4, 5, 8, 8), torch.uint8):
+    with caplog.at_level(logging.DEBUG), warming_up(model, make_step, (4, 5, 8, 8), torch.uint8):
         pass
-    assert "the rehearsal failed" in caplog.text
+    assert "the warm-up failed" in caplog.text
