@@ -137,7 +137,5 @@ def test_every_module_is_a_topic_of_some_size() -> None:
 def test_file_names_tell_modules_apart() -> None:
     # These show or measure what others do, and are called after it: `figures/pyramid.py` draws `signal/pyramid.py`.
     named_after_others = {"cli", "figures", "benchmarks", "demo"}
-    # The library's own layers, and those of networks that are transplanted.
-    twice = {"layers.py"}
     names = [path.name for path in MODULES if path.relative_to(PACKAGE).parts[0] not in named_after_others]
-    assert {name for name in names if names.count(name) > 1} <= twice
+    assert not {name for name in names if names.count(name) > 1}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import arrn
-from arrn.models.transplanting.layers import ChannelDropout
+from arrn.models.transplanting.replacements import ChannelDropout
 from arrn.testing import adaptation_discrepancy
 from strategies import relative_error
 

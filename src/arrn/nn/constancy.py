@@ -1,8 +1,11 @@
-"""The constancy check: does a block answer a zero input by a signal that is constant over space?
+"""What blocks must be like so that their levels can be skipped exactly, found out by probing them.
 
-If b(0) is constant, the constant rejection after it removes it, and a residual whose difference is
-zero can be skipped exactly. Zero padding after a bias, average pooling that counts its padding,
-position embeddings and element-wise dropout break it.
+The paper's form: does a block answer a zero input by a signal that is constant over space? If b(0) is constant, the
+constant rejection after it removes it, and a residual whose difference is zero can be skipped exactly. Zero padding
+after a bias, average pooling that counts its padding, position embeddings and element-wise dropout break it.
+
+The difference form: does a block take every sample by itself, and leave nothing to chance that its two calls do not
+share? What hands a contribution down: does it keep zero zero?
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError, ConstancyError
+from arrn.nn.difference import answer_both
 from arrn.signal.grid import Grid, Size, as_grid, grid_of
 
 # A violation is of the order of 1; rounding in float64, amplified by norms, stays far below this.
@@ -83,6 +87,82 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
     return shape[1], tuple(shape[2:])
 
 
+def check_sample_wise(block: nn.Module, features: int, size: Size) -> tuple[int, Grid]:
+    """Refuses a block that the difference form cannot skip exactly, naming the submodule at fault.
+
+    A signal without details is both halves of what the block is called with, and both must get the same answer: in
+    evaluation mode and, random masks being shared (`SharedMasks`), in training mode. In evaluation mode a sample's
+    answer must also be the same each time and whatever the other samples are. A deep copy is probed, as
+    `check_zero_constant` does, whose arguments and answer these are.
+
+    Raises:
+        ArrnError: with the name of the submodule and the size of the deviation.
+
+    >>> check_sample_wise(nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.LayerNorm([6, 8, 8])), 4, 8)
+    (6, (8, 8))
+    >>> check_sample_wise(nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.RReLU()), 4, 8)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    arrn.errors.ArrnError: submodule '1' (RReLU) draws random numbers that the two calls of the difference form ...
+    """
+    grid = block_grid(block, size)
+    if any(parameter.is_meta for parameter in block.parameters()):
+        return output_shape(block, features, grid)
+    for training in (True, False):
+        probe, x, context = probe_of(block, features, grid, 0, training)
+        x = torch.cat([x, x])
+        with _Calls(probe) as calls:
+            answer = _run(probe, x, context)
+        _refuse_apart(calls.seen, lambda tensor: tensor.chunk(2), _UNSHARED if training else _PLACE)
+    # `probe` is in evaluation mode now, and `x` holds two pairs of samples.
+    others = torch.cat([x[:2], x[2:].flip(0) + 1])
+    for second, advice in ((x, _CHANCE), (others, _COMPANY)):
+        with _Calls(probe) as again:
+            _run(probe, second, context, seed=1)
+        pairs = [call.beside(other) for call, other in zip(calls.seen, again.seen, strict=False)]
+        _refuse_apart(pairs, lambda tensor: [half.chunk(2)[0] for half in tensor.unbind()], advice)
+    return answer.shape[1], grid_of(answer)
+
+
+def check_hand_down(way: nn.Module, features: int, size: Grid, next_size: Grid, *, probe: bool = True) -> int:
+    """Refuses a module that cannot take a block's contribution to the next grid; returns the channels that it gives.
+
+    It must give a signal on `next_size`, answer zero by zero in both modes, and a millionth of a signal by little:
+    what is to be nothing is rounding noise, which a norm of single samples would make as large as a signal.
+
+    Args:
+        way: called on (batch, features, *size).
+        features: of what it takes.
+        size, next_size: the grids.
+        probe: whether to look at its answers, or at their shape only.
+
+    >>> check_hand_down(nn.Conv2d(4, 6, 2, stride=2, bias=False), 4, (8, 8), (4, 4))
+    6
+    """
+    name = f"hand_down ({type(way).__name__})"
+    channels, grid = output_shape(way, features, size)
+    if grid != next_size:
+        raise ArrnError(
+            f"{name} takes {format_grid(size)} to {format_grid(grid)}, but the next grid is {format_grid(next_size)}"
+        )
+    if not probe or any(parameter.is_meta for parameter in way.parameters()):
+        return channels
+    for training in (True, False):
+        copied, x, _ = probe_of(way, features, size, 0, training)
+        largest = _largest(_run(copied, x, x)[:1])
+        if largest > 0:
+            raise ArrnError(
+                f"{name} answers a zero input by up to {largest:.2g} in {'training' if training else 'evaluation'} "
+                "mode, so the residual could not be skipped exactly: it must have no bias and no centring norm"
+            )
+    whole, little = (_largest(_run(copied, x * factor, x)) for factor in (1, 1e-6))
+    if little > 1e-3 * whole:
+        raise ArrnError(
+            f"{name} answers a millionth of a signal by {little / whole:.2g} of what it answers the signal by, so "
+            "rounding noise would pass for details: it must not divide by the size of its input"
+        )
+    return channels
+
+
 def probe_of(
     block: nn.Module, features: int, grid: Grid, seed: int, training: bool
 ) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
@@ -108,12 +188,19 @@ def output_shape(block: nn.Module, features: int, grid: Grid) -> tuple[int, Grid
     return answer.shape[1], grid_of(answer)
 
 
-def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-    """Calls the block, and makes sure that what comes out is a signal."""
-    arguments = (x, context) if takes_context(probe) else (x,)
+def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor, seed: int | None = None) -> torch.Tensor:
+    """Calls the block, and makes sure that what comes out is a signal.
+
+    With half as much context as input it is called as the difference form calls it. `seed` is of what it draws.
+    """
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), made_like(x):
-            answer = probe(*arguments)
+            if seed is not None:
+                torch.manual_seed(seed)
+            if context.shape[0] < x.shape[0]:
+                answer = answer_both(probe, x, context if takes_context(probe) else None)
+            else:
+                answer = probe(x, context) if takes_context(probe) else probe(x)
     except (RuntimeError, ValueError, TypeError) as error:
         raise ArrnError(f"the block fails on an input of shape {tuple(x.shape)}: {error}") from error
     if not isinstance(answer, torch.Tensor) or answer.ndim != x.ndim:
@@ -150,7 +237,8 @@ def _randomise(module: nn.Module, generator: torch.Generator) -> None:
 
 
 def _probe(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Size:
-    trace = _Trace(probe, _largest if preserves_zero(probe) else variation)
+    measure = _largest if preserves_zero(probe) else variation
+    trace = _Trace(probe, lambda tensor: measure(zero_sample(tensor)))
     with trace:
         answer = _run(probe, x, context)
     shape, answer = answer.shape, answer[:1]
@@ -218,15 +306,19 @@ class _Trace:
 
     def _worst(self, value: Any) -> float:
         if isinstance(value, torch.Tensor):
-            return self.measure(zero_sample(value)) if value.is_floating_point() and value.numel() else 0.0
+            return self.measure(value) if value.is_floating_point() and value.numel() else 0.0
         items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
         return max((self._worst(item) for item in items), default=0.0)
 
     @property
     def where(self) -> str:
         """The culprit in words."""
-        kind = type(self.culprit).__name__
-        return f"submodule {self.name!r} ({kind})" if self.name else f"the block itself ({kind})"
+        return _in_words(self.name, self.culprit)
+
+
+def _in_words(name: str, module: nn.Module) -> str:
+    kind = type(module).__name__
+    return f"submodule {name!r} ({kind})" if name else f"the block itself ({kind})"
 
 
 def _zero_error(trace: _Trace, size: float) -> ConstancyError:

@@ -7,8 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError
-from arrn.nn.constancy import block_grid, check_zero_constant, output_shape, preserves_zero, takes_context
+from arrn.errors import ArrnError, unknown_name
+from arrn.nn.blocks import BatchRMSNorm
+from arrn.nn.constancy import (
+    block_grid,
+    check_hand_down,
+    check_sample_wise,
+    check_zero_constant,
+    output_shape,
+    preserves_zero,
+    takes_context,
+)
+from arrn.nn.difference import FORMS, Form, answer_both, subtract_halves
 from arrn.nn.fast import can_fuse_level, fused_level
 from arrn.nn.layers import Projection, Resampling
 from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
@@ -25,7 +35,7 @@ class LaplacianResidual(nn.Module):
     """One level of an ARRN: takes a signal from its grid N to the next grid M (paper, residualInner).
 
     With D the smoothing to M, U the interpolation back, b the block, psi the rejection of the
-    constant and A the projection of channels, the form follows from the block's own output::
+    constant and A the projection of channels, the shapes of the block's own output decide what is computed::
 
         low  = D r
         diff = r - U low
@@ -38,13 +48,36 @@ class LaplacianResidual(nn.Module):
     output of a 3x3 stride-2 convolution sits a quarter of a coarse cell off the cell-centred grid; that
     is the block's own affair and exactness is unaffected.)
 
+    With ``form="difference"`` (beyond the paper) the block sees the whole signal, once with its details and once
+    without, and the difference of its two answers takes the place of psi b(diff)::
+
+        r'   = A (D [b(r) - b(U low)] + low)
+        r'   = D [b(r) - b(U low)] + A low
+        r'   = [b(r) - b(U low)] + A low
+
+    A signal in the band of M has r = U low, so the bracket is zero whatever the block: no constancy, no psi. The block
+    may pad with zeros, have biases, positions, squeeze-excitation and norms of single samples. Where the level is not
+    skipped it runs twice as much. Both answers come from one call on both halves of a batch, so that batch norms see
+    both, and random masks are shared by the two (`SharedMasks`).
+
+    Only zero must stay zero on the way down from the bracket, or from psi b(diff): the D before it may be another
+    operator, `hand_down`. The low band always takes the network's own.
+
     Args:
-        block: any module; probed once for its output shape and for constancy.
+        block: any module; probed once for its output shape and for what its form asks of it.
         in_features, out_features: channels of r and r'.
         size, next_size: the grids N and M, numbers or one number per axis.
         kernel: the smoothing kernel or its name.
-        psi: reject the constant after the block; by default unless the block preserves zero.
-        check: run `check_zero_constant`, which refuses blocks that could not be skipped exactly.
+        form: ``"paper"`` or ``"difference"``.
+        psi: reject the constant after the block; by default unless the block preserves zero. Of the paper's form only.
+        hand_down: what takes the block's contribution to the next grid. ``"kernel"``: D. A kernel or its name: the
+            smoothing of that kernel; ``"poor"`` lets some detail through. A module: called on
+            (batch, channels, *size), gives in_features or out_features channels on `next_size`; it must keep zero
+            zero, such as a strided convolution without bias, and may not level out how large its input is.
+        bracket_norm: divide the bracket by its root mean square (`BatchRMSNorm`), since it is small at first. Of the
+            difference form only.
+        check: run `check_zero_constant` or, for the difference form, `check_sample_wise`, which refuse blocks that
+            could not be skipped exactly; and `check_hand_down`.
 
     Shape: (batch, in_features, *size) -> (batch, out_features, *next_size).
 
@@ -52,6 +85,9 @@ class LaplacianResidual(nn.Module):
     >>> residual = LaplacianResidual(block, 4, 8, size=8, next_size=5)
     >>> residual(torch.rand(2, 4, 8, 8)).shape
     torch.Size([2, 8, 5, 5])
+    >>> block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.LayerNorm([4, 8, 8]), nn.Conv2d(4, 4, 3, padding=1))
+    >>> LaplacianResidual(block, 4, 8, size=8, next_size=5, form="difference").extra_repr()
+    '8 -> 5, 4 -> 8 features, perfect/symmetric, plain, difference form'
     """
 
     def __init__(
@@ -63,7 +99,10 @@ class LaplacianResidual(nn.Module):
         next_size: Size,
         kernel: KernelLike = "perfect",
         *,
+        form: Form = "paper",
         psi: bool | None = None,
+        hand_down: KernelLike | nn.Module = "kernel",
+        bracket_norm: bool = False,
         check: bool = True,
     ) -> None:
         super().__init__()
@@ -77,38 +116,71 @@ class LaplacianResidual(nn.Module):
                 "so this residual would never see a difference: choose a smaller next_size"
             )
         self.in_features, self.out_features = in_features, out_features
-        self.psi = not preserves_zero(block) if psi is None else psi
+        self.form = form
+        self.psi = self._needs_psi(block, psi, bracket_norm, check)
         self.takes_context = takes_context(block)
-        if check:
-            if not self.psi and not preserves_zero(block):
-                raise ArrnError(
-                    "psi=False needs a block that declares preserves_zero; pass check=False to build it all the same"
-                )
-            channels, grid = check_zero_constant(block, in_features, self.size)
-        else:
-            channels, grid = output_shape(block, in_features, self.size)
-        self.strided, self.widening = self._form(channels, grid)
+        law = check_sample_wise if form == "difference" else check_zero_constant
+        channels, grid = (law if check else output_shape)(block, in_features, self.size)
+        self.strided = self._ends_on_next(grid)
         self.block = block
+        self.bracket_norm = BatchRMSNorm(channels) if bracket_norm else None
+        self.hand_down, handed = self._hand_down(hand_down, channels, check)
+        self.widening = self._widens(handed)
         self.projection = Projection(in_features, out_features)
         self.down = Resampling(self.size, self.next_size, self.kernel)
         self.up = Resampling(self.next_size, self.size, self.kernel)
 
-    def _form(self, channels: int, grid: Grid) -> tuple[bool, bool]:
-        strided = grid == self.next_size
-        if not strided and grid != self.size:
+    def _needs_psi(self, block: nn.Module, psi: bool | None, bracket_norm: bool, check: bool) -> bool:
+        """Whether the constant is to be rejected; refuses what does not go with the form."""
+        if self.form not in FORMS:
+            raise unknown_name("form", self.form, FORMS)
+        if self.form == "difference":
+            if psi:
+                raise ArrnError("psi=True is of the paper's form: the difference form has no constant to reject")
+            return False
+        if bracket_norm:
+            raise ArrnError("bracket_norm=True needs form='difference': the paper's form has no bracket")
+        needed = not preserves_zero(block)
+        if check and needed and psi is False:
+            raise ArrnError(
+                "psi=False needs a block that declares preserves_zero; pass check=False to build it all the same"
+            )
+        return needed if psi is None else psi
+
+    def _ends_on_next(self, grid: Grid) -> bool:
+        if grid not in (self.size, self.next_size):
             raise ArrnError(
                 f"the block takes {format_grid(self.size)} to {format_grid(grid)}; it must keep its grid or end "
                 f"on the next one: make next_size {format_grid(grid)} instead of {format_grid(self.next_size)}, "
                 "or let the block keep its size"
             )
-        if channels not in (self.in_features, self.out_features):
+        return grid == self.next_size
+
+    def _hand_down(
+        self, given: KernelLike | nn.Module, channels: int, check: bool
+    ) -> tuple[nn.Module | None, int]:
+        """What takes the contribution down where it is not D itself, and the channels that it gives."""
+        if given == "kernel":
+            return None, channels
+        if self.strided:
             raise ArrnError(
-                f"the block gives {channels} channels; it must give in_features={self.in_features} or "
+                f"the block ends on {format_grid(self.next_size)} itself, so there is nothing to hand down: leave "
+                f"hand_down={given!r} out"
+            )
+        if not isinstance(given, nn.Module):
+            return Resampling(self.size, self.next_size, as_kernel(given)), channels
+        return given, check_hand_down(given, channels, self.size, self.next_size, probe=check)
+
+    def _widens(self, channels: int) -> bool:
+        """Whether what is handed down has the channels of r' already."""
+        if channels not in (self.in_features, self.out_features):
+            said = "the block gives" if self.hand_down is None else "what hand_down gives has"
+            raise ArrnError(
+                f"{said} {channels} channels; it must give in_features={self.in_features} or "
                 f"out_features={self.out_features}"
             )
         # With as many channels in as out, a block on its own grid is the paper's: A takes the sum.
-        widening = channels == self.out_features and (strided or self.in_features != self.out_features)
-        return strided, widening
+        return channels == self.out_features and (self.strided or self.in_features != self.out_features)
 
     def forward(self, r: torch.Tensor, survivors: torch.Tensor | int | None = None) -> torch.Tensor:
         """Runs the level.
@@ -138,23 +210,39 @@ class LaplacianResidual(nn.Module):
         return self.forward(r, 0)
 
     def _contribution(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
-        """psi b(diff), smoothed to the next grid."""
-        if self.takes_context:
-            smooth = self.up(low)
-            diff = _gated(r - smooth, gate)
-            y: torch.Tensor = self.block(diff, smooth)
-        else:
-            y = self.block(_gated(self.up.taken_from(r, low), gate))
+        """psi b(diff), or b(r) - b(U low), on the next grid."""
+        y = self._bracket(r, low, gate) if self.form == "difference" else self._answer(r, low, gate)
         if self.strided:
             return reject_constant(y) if self.psi else y
-        smoothed: torch.Tensor = self.down(y)
+        way = self.down if self.hand_down is None else self.hand_down
+        if not isinstance(way, Resampling):
+            handed: torch.Tensor = way(reject_constant(y) if self.psi else y)
+            return handed
+        smoothed: torch.Tensor = way(y)
         if not self.psi:
             return smoothed
         # psi and D commute, since constants pass D. An exact kernel also keeps the mean, which can
         # then be taken after D, on fewer samples.
-        if self.kernel.exact:
+        if way.kernel.exact:
             return reject_constant(smoothed)
         return smoothed - y.mean(dim=tuple(range(2, y.ndim)), keepdim=True)
+
+    def _answer(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+        """b(diff), on the block's own grid."""
+        if self.takes_context:
+            smooth = self.up(low)
+            y: torch.Tensor = self.block(_gated(r - smooth, gate), smooth)
+        else:
+            y = self.block(_gated(self.up.taken_from(r, low), gate))
+        return y
+
+    def _bracket(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+        """b(r) - b(U low), on the block's own grid; gated, b(U low + gate diff) - b(U low), and zero where gate is."""
+        smooth = self.up(low)
+        if gate is not None:
+            r = smooth + gate * (r - smooth)
+        answers = answer_both(self.block, torch.cat([r, smooth]), smooth if self.takes_context else None)
+        return subtract_halves(answers, gate, self.bracket_norm)
 
     def _combine(self, low: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """A (y + low), or y + A low; `y` may hold only the first samples of the batch."""
@@ -164,12 +252,20 @@ class LaplacianResidual(nn.Module):
         return combined
 
     def extra_repr(self) -> str:
-        form = ("strided " if self.strided else "") + ("widening" if self.widening else "plain")
-        return (
-            f"{format_grid(self.size)} -> {format_grid(self.next_size)}, "
-            f"{self.in_features} -> {self.out_features} features, "
-            f"{self.kernel.name}/{self.kernel.boundary}, {form}{'' if self.psi else ', no psi'}"
-        )
+        said = [
+            f"{format_grid(self.size)} -> {format_grid(self.next_size)}",
+            f"{self.in_features} -> {self.out_features} features",
+            f"{self.kernel.name}/{self.kernel.boundary}",
+            ("strided " if self.strided else "") + ("widening" if self.widening else "plain"),
+        ]
+        if self.form == "difference":
+            said.append("difference form")
+        elif not self.psi:
+            said.append("no psi")
+        if self.hand_down is not None:
+            way = self.hand_down
+            said.append(f"handed down by {way.kernel.name if isinstance(way, Resampling) else type(way).__name__}")
+        return ", ".join(said)
 
 
 def _gated(diff: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:

@@ -1,10 +1,10 @@
 """From a fixed-resolution network to an ARRN, a step a file:
 
-tracing.py     its layers as a graph
-layout.py      where in the graph one signal is alive alone, and where the resolution falls
-layers.py      padding, dropout and the classifier, as an ARRN needs them
-cutting.py     the graph in pieces: a run of layers for each resolution, a head
-transplant.py  each run in a Laplacian residual, all of them in an ARRN; architectures by name
+tracing.py       its layers as a graph
+layout.py        where in the graph one signal is alive alone, and where the resolution falls
+replacements.py  padding, dropout and the classifier, as an ARRN needs them
+cutting.py       the graph in pieces: a run of layers for each resolution, a head
+transplant.py    each run in a Laplacian residual, all of them in an ARRN; architectures by name
 """
 
 from arrn.models.transplanting.transplant import TRANSPLANTS, transplant, transplant_builder

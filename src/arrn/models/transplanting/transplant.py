@@ -15,7 +15,7 @@ from arrn.errors import ArrnError, ConstancyError
 from arrn.models.fixed import torchvision_network
 from arrn.models.registry import AdaptiveOptions, as_whole, takes
 from arrn.models.transplanting.cutting import Pieces, cut, discard, find_ladder
-from arrn.models.transplanting.layers import (
+from arrn.models.transplanting.replacements import (
     Convolution,
     SourceHead,
     drop_whole_channels,
