@@ -43,7 +43,7 @@ def wav_bytes(samples: Levels, rate: int, bits: int = 16) -> bytes:
 
 
 def float_wav(samples: Levels, rate: int) -> bytes:
-    """A file of 32-bit floating-point numbers, which `wave` neither writes nor reads."""
+    """A file of 32-bit floating-point numbers, mono, which `wave` does not write."""
     data = samples.astype("<f4").tobytes()
     format_chunk = struct.pack("<4sIHHIIHH", b"fmt ", 16, 3, 1, rate, 4 * rate, 4, 32)
     content = b"WAVE" + format_chunk + b"data" + struct.pack("<I", len(data)) + data

@@ -14,6 +14,14 @@ PERFECT = [WhittakerShannon("symmetric"), WhittakerShannon("periodic")]
 APPROXIMATE = [KaiserSinc(), KaiserSinc(3, 5.0), TruncatedGaussian(), TruncatedGaussian(0.8, 2.5)]
 KERNELS = PERFECT + APPROXIMATE
 
+# Blocks, and the form of the levels around them.
+KINDS = [
+    {"block": "inverted"},
+    {"block": "zero_preserving"},
+    {"block": "inverted", "form": "difference"},
+    {"block": "dense", "form": "difference"},
+]
+
 # Small enough to be quick, large enough for odd sizes and non-integer ratios in every dimension.
 LARGEST = {1: 24, 2: 12, 3: 9}
 
@@ -68,7 +76,7 @@ def cases(draw: st.DrawFn, dtype: torch.dtype = torch.float64) -> Case:
         num_classes=5,
         in_channels=draw(st.integers(1, 3)),
         kernel=draw(st.sampled_from(PERFECT)),
-        block=draw(st.sampled_from(["inverted", "zero_preserving"])),
+        **draw(st.sampled_from(KINDS)),
     ).to(dtype)
     full = torch.randn(6, model.in_channels, *ladder[0], dtype=dtype)
     awaken_norms(model, full, seed)

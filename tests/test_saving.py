@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import arrn
 from arrn.metadata import Metadata
+from arrn.model_folder import FORMAT_VERSION
 from arrn.nn import ARRN, Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
-from arrn.saving import FORMAT_VERSION
 from arrn.signal import TruncatedGaussian
 from arrn.testing import awaken_norms
 from arrn.writing import write_atomically
@@ -40,7 +40,7 @@ def test_round_trip(options: dict, tmp_path: Path) -> None:
     model = small(**options)
     x = torch.randn(4, model.in_channels, *[8] * model.ndim)
     awaken_norms(model, x)
-    metadata = Metadata((0.5,) * 3, (0.25,) * 3, "perfect", ("cat", "dog", "ship"))
+    metadata = Metadata((0.5,) * model.in_channels, (0.25,) * model.in_channels, "perfect", ("cat", "dog", "ship"))
     arrn.save(model, tmp_path / "new" / "model", metadata)
     assert sorted(p.name for p in (tmp_path / "new" / "model").iterdir()) == ["config.json", "model.safetensors"]
     loaded = arrn.load(tmp_path / "new" / "model")

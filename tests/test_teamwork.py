@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from arrn.teamwork import Team, join_team
 from arrn.training import Recipe, StopRequest, TrainingStep
 from arrn.training.loop import CheckpointSchedule, Decider
 from arrn.training.step import may_leave_out
-from small_runs import TINY
+from small_runs import TINY, weights
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -94,7 +95,7 @@ def test_a_process_that_dies_ends_the_job_and_the_run_goes_on_later(easy: Path, 
         try:
             _wait_for(lambda: len(list((out / "checkpoints").glob("*"))) == 2, job)
             os.kill(_process_of_rank(1, job.pid), signal.SIGKILL)
-            said, _ = job.communicate(timeout=60)
+            said, _ = job.communicate(timeout=240)
         finally:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)
@@ -102,7 +103,7 @@ def test_a_process_that_dies_ends_the_job_and_the_run_goes_on_later(easy: Path, 
     assert re.search(r"arrn: process 0 of 2 lost the others .* --resume|stopped by SIGTERM .* --resume", said), said
     assert not (out / "model.safetensors").exists()
     again = train_command(easy, out, "--resume")
-    done = subprocess.run(again, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=120)
+    done = subprocess.run(again, capture_output=True, text=True, env=ENVIRONMENT, check=False, timeout=400)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("going on from checkpoint-") == 1  # the leader speaks for all
     log = (out / "log.jsonl").read_text().splitlines()
@@ -113,9 +114,41 @@ def test_a_process_that_dies_ends_the_job_and_the_run_goes_on_later(easy: Path, 
     assert {result["total"] for result in report["results"]} == {9}  # five batches shared by two: none twice
 
 
+@pytest.mark.slow
+def test_killed_under_torchrun_a_run_ends_with_the_weights_of_one_that_was_left_alone(
+    easy: Path, tmp_path: Path
+) -> None:
+    """One process is killed, or all of them with torchrun itself, as a machine that loses its power does."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(train_command(easy, whole, "--epochs", "60"), capture_output=True, env=ENVIRONMENT, check=True)
+    moments, kills = random.Random(5), 0
+    for victims in ("one", "all", "leader", "all", "one", "leader"):
+        begun = (killed / "run.json").exists()
+        command = train_command(easy, killed, *(["--resume"] if begun else ["--epochs", "60"]))
+        before = set((killed / "checkpoints").glob("*"))
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+        ) as job:
+            _wait_for(lambda seen=before: set((killed / "checkpoints").glob("*")) - seen, job)
+            time.sleep(moments.uniform(0, 0.5))
+            pids = {"leader": [0], "one": [1], "all": [0, 1]}[victims]
+            try:
+                for pid in [*([job.pid] if victims == "all" else []), *(_process_of_rank(n, job.pid) for n in pids)]:
+                    os.kill(pid, signal.SIGKILL)
+            except AssertionError:  # it has come to its end
+                break
+            job.communicate(timeout=240)
+            assert job.returncode != 0
+            kills += 1
+    done = subprocess.run(train_command(easy, killed, "--resume"), capture_output=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert kills >= 3
+    assert weights(killed) == weights(whole)
+
+
 def _wait_for(there: object, job: subprocess.Popen[str]) -> None:
     assert callable(there)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240  # a guard against hanging, not a measurement
     while not there():
         assert job.poll() is None, job.stdout and job.stdout.read()
         assert time.monotonic() < deadline

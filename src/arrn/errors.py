@@ -1,8 +1,9 @@
-"""The errors a user can cause. Each says what was wrong, with the value, and what would be right."""
+"""The errors a user can cause, each with the value and what would be right; how what strangers wrote is shown."""
 
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -35,9 +36,9 @@ class ConstancyError(ArrnError):
 def unknown_name(kind: str, name: object, choices: Iterable[str]) -> ArrnError:
     """The error for a name that is not among `choices`, with the nearest match where there is one."""
     known = sorted(choices)
-    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name)[:80], known, n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return ArrnError(f"unknown {kind} {name!r}{hint} (known: {', '.join(map(repr, known))})")
+    return ArrnError(f"unknown {kind} {name!r:.80}{hint} (known: {', '.join(map(repr, known))})")
 
 
 def missing_package(what: str, package: str | None, extra: str = "train") -> ArrnError:
@@ -63,3 +64,40 @@ def needs(package: str, what: str, extra: str = "train") -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError):
             raise missing_package(what, package, extra) from None
         raise ArrnError(f"{what} needs {package}, which does not import: {error}") from error
+
+
+LONGEST_SHOWN = 2000
+"""Characters of one text that are shown, in an error or a cell; the middle of a longer one is left out."""
+
+# Joiners that scripts and emoji need; every other character without a shape is shown as its escape.
+_JOINERS = "\u200c\u200d"
+
+
+def plain(text: object) -> str:
+    """Text that others may have written, as one line without control characters, to be shown on a terminal.
+
+    File names, class names and what a file says of itself may hold anything: escapes that move the cursor or set the
+    title, line breaks, marks that turn the direction of writing, halves of characters that no encoding takes. They
+    are shown as Python writes them.
+
+    >>> print(plain("cat\\x1b]0;title\\x07\\n"))
+    cat\\x1b]0;title\\x07\\n
+    """
+    shown = str(text)
+    if len(shown) > LONGEST_SHOWN:
+        shown = f"{shown[: LONGEST_SHOWN // 2]} ... {shown[-LONGEST_SHOWN // 2 :]}"
+    return "".join(letter if _has_shape(letter) else repr(letter)[1:-1] for letter in shown)
+
+
+def _has_shape(letter: str) -> bool:
+    return letter.isprintable() or letter in _JOINERS or unicodedata.category(letter) == "Zs"
+
+
+def first_line(error: BaseException) -> str:
+    """What another library's error says, in one line: the first one, or the error's type where it says nothing.
+
+    >>> first_line(ValueError("no such page\\nat byte 7")), first_line(RecursionError())
+    ('no such page', 'RecursionError')
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)

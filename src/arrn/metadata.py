@@ -12,7 +12,11 @@ import torch
 
 from arrn.errors import ArrnError
 from arrn.signal.grid import check_tensor
-from arrn.signal.scaling import Normalisation
+from arrn.signal.kernels import kernel
+from arrn.signal.scaling import Normalisation, check_statistics
+
+LONGEST_WINDOW = 1e9
+"""The seconds that an input spans, at most; how many samples they are is bounded where clips are read."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,22 @@ class Metadata:
     resampler: str | Mapping[str, Any] | None = None
     class_names: tuple[str, ...] | None = None
     window: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in ("mean", "std") if getattr(self, name) is not None}
+        for name, values in given.items():
+            if not isinstance(values, list | tuple):
+                raise ArrnError(
+                    f"{name} of the metadata is {values!r:.80}: it should be a tuple, one number per channel"
+                )
+            object.__setattr__(self, name, tuple(values))
+        if given:  # one of the two may be not known, and is then as good as any
+            check_statistics(
+                given.get("mean", (0.0,) * len(self.std or ())), given.get("std", (1.0,) * len(self.mean or ()))
+            )
+        window = self.window
+        if window is not None and not (isinstance(window, int | float) and 0 < window <= LONGEST_WINDOW):
+            raise ArrnError(f"window must be a number of seconds above 0, up to {LONGEST_WINDOW:g}, got {window!r:.40}")
 
     def normalise(self, x: torch.Tensor) -> torch.Tensor:
         """`x` as the network was trained to see it: of mean 0 and standard deviation 1 in each channel.
@@ -66,6 +86,12 @@ class Metadata:
             return self
         return dataclasses.replace(self, class_names=None)
 
+    def check_channels(self, count: int | None) -> None:
+        """Refuses the normalisation of another number of channels than `count` (None: not known)."""
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if count is not None and values is not None and len(values) != count:
+                raise ArrnError(f"{name} should have {count} numbers, one for each channel, got {values!r:.80}")
+
     def check_classes(self, count: int | None) -> None:
         """Refuses the names of another number of classes than `count` (None: not known).
 
@@ -91,14 +117,16 @@ def read_metadata(inputs: Mapping[str, Any]) -> Metadata:
         if values is None:
             return None
         if not isinstance(values, list) or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
-            raise ArrnError(f"{name} must be a list of numbers, got {values!r}")
+            raise ArrnError(f"{name} must be a list of numbers, got {values!r:.80}")
         return tuple(map(float, values))
 
     names = inputs.get("class_names")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise ArrnError(f"class_names must be a list of names, got {names!r}")
-    window = inputs.get("window")
-    if window is not None and not (isinstance(window, int | float) and math.isfinite(window) and window > 0):
-        raise ArrnError(f"window must be a number of seconds above 0, got {window!r}")
+        raise ArrnError(f"class_names must be a list of names, got {names!r:.80}")
+    resampler = inputs.get("resampler")
+    if isinstance(resampler, Mapping):
+        kernel(resampler)
+    elif not isinstance(resampler, str | None):
+        raise ArrnError(f"resampler must be a name or a kernel's options, got {resampler!r:.80}")
     class_names = None if names is None else tuple(names)
-    return Metadata(numbers("mean"), numbers("std"), inputs.get("resampler"), class_names, window)
+    return Metadata(numbers("mean"), numbers("std"), resampler, class_names, inputs.get("window"))

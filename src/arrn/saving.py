@@ -7,30 +7,41 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError, unknown_name
+from arrn.errors import ArrnError, first_line, unknown_name
 from arrn.metadata import Metadata, read_metadata
+from arrn.model_folder import (
+    CONFIG,
+    DTYPES,
+    check_weights,
+    checksum_in,
+    find_weights,
+    read_config,
+    read_shapes,
+    read_tensors,
+    write_model,
+)
 from arrn.models import registry
-from arrn.nn.introspection import COMPILED, unwrap
-from arrn.nn.network import CHANGEABLE, change_option, classes_of, config_of, plain_option
-from arrn.writing import read_document, write_atomically, write_document
-
-FORMAT, FORMAT_VERSION = "arrn", 1
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+from arrn.models.limits import built_within
+from arrn.nn.introspection import COMPILED, first_not_finite, unwrap
+from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, config_of, plain_option
 
 
 def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
-    """Writes a network that `create_model` built to the directory `path`.
+    """Writes a network that `create_model` built to the directory `path`, whole or not at all.
+
+    Where another network was saved before, a crash leaves that one or this one.
 
     Args:
         model: the network; what `torch.compile` or data parallelism put around it is left out.
@@ -38,7 +49,7 @@ def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | No
         metadata: normalisation, resampler and class names; by default ``model.metadata``.
 
     Raises:
-        ArrnError: for what cannot be written, before anything is.
+        ArrnError: for what cannot be written, before anything is; for parameters that are not finite.
     """
     model = unwrap(model)
     if getattr(model, "config", None) is None:
@@ -47,12 +58,13 @@ def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | No
             "register a builder for your own with arrn.models.register(name, builder)"
         )
     document = _describe(model, metadata or getattr(model, "metadata", None) or Metadata())
+    # Buffers may: a mask for what is not to be seen, for example.
+    if (name := first_not_finite(dict(model.named_parameters()))) is not None:
+        raise ArrnError(f"{_uncompiled(name)} holds what is no finite number: this network cannot compute anything")
     content = safetensors.torch.save(_gather_tensors(model))
     directory = Path(path)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(directory / WEIGHTS, content)
-        write_document(directory / CONFIG, FORMAT, FORMAT_VERSION, document)
+        write_model(directory, content, document)
     except OSError as error:
         raise ArrnError(f"cannot write {directory}: {error.strerror or error}") from error
 
@@ -63,10 +75,21 @@ def load(path: str | os.PathLike[str]) -> nn.Module:
     Every tensor has the dtype that it was saved with.
 
     Raises:
-        ArrnError: for a missing, truncated, foreign or newer file, a pickle, a wrong tensor shape, or names for
-            another number of classes than the network has.
+        ArrnError: for a missing, truncated, damaged, foreign or newer file, a pickle, a wrong tensor shape, weights
+            that are not finite, or names for another number of classes than the network has.
     """
     saved = _read(Path(path))
+    weights = saved.weights
+    try:
+        return _load(saved)
+    except ArrnError:
+        again = _read(Path(path))
+        if (again, again.weights) == (saved, weights):
+            raise
+        return _load(again)  # somebody saved a network there meanwhile
+
+
+def _load(saved: _Saved) -> nn.Module:
     model = saved.build({})
     _cast_unsaved_buffers(model, saved.dtype, saved.buffer_dtypes)
     saved.fill(model, keep_dtypes=True)
@@ -108,9 +131,26 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **
     return model
 
 
+# What builders raise for options that mean nothing.
+_NO_MODEL = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def _in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error):.200}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Saved:
-    """What `CONFIG` says: the builder's name and options, what was changed after building, dtypes, metadata."""
+    """What `CONFIG` says: builder and options, what was changed after building, dtypes, metadata, checksum."""
 
     directory: Path
     name: str
@@ -119,6 +159,12 @@ class _Saved:
     dtype: torch.dtype
     buffer_dtypes: Mapping[str, torch.dtype]
     metadata: Metadata
+    checksum: str | None
+
+    @property
+    def weights(self) -> Path:
+        """The file of its tensors."""
+        return find_weights(self.directory, self.checksum)
 
     def build(self, given: Mapping[str, Any]) -> nn.Module:
         """The network without its weights, with its metadata; options that are `given` replace the saved ones."""
@@ -135,51 +181,64 @@ class _Saved:
             for option in CHANGEABLE:  # files written before `changed` was have all of it among the options
                 if option in options and not registry.takes_option(self.name, option):
                     changed[option] = options.pop(option)
-            model = registry.create_model(self.name, **options)
-            for option, value in changed.items():
-                change_option(model, option, value)
+            with self._within_weights():
+                model = registry.create_model(self.name, **options)
+                for option, value in changed.items():
+                    change_option(model, option, value)
             self.metadata.check_classes(classes_of(model))
+            self.metadata.check_channels(channels_of(model))
         except ArrnError as error:
             raise ArrnError(f"{place}: {error}") from error
-        except (AttributeError, KeyError, TypeError, RuntimeError) as error:
-            raise ArrnError(f"{place} does not describe a model: {type(error).__name__}: {error}") from error
+        except _NO_MODEL as error:
+            raise ArrnError(f"{place} does not describe a model: {_in_short(error)}") from error
         model.metadata = self.metadata  # type: ignore[assignment]  # nn.Module takes any attribute
         return model
+
+    @contextmanager
+    def _within_weights(self) -> Iterator[None]:
+        """Where a network of the library's is built: its parameters may not be many more than the file has."""
+        elements = sum(map(math.prod, read_shapes(self.weights).values()))
+        with built_within(elements) if registry.is_builtin(self.name) else nullcontext():
+            yield
 
     def fill(self, model: nn.Module, *, keep_dtypes: bool) -> None:
         """Puts all of the saved tensors into a network, or none; with the file's dtypes or with the network's own.
 
         Raises:
-            ArrnError: for tensors that are missing, of another shape, or not the network's.
+            ArrnError: for tensors that are missing, of another shape, not the network's, damaged, or not finite.
         """
-        tensors = _read_tensors(self.directory / WEIGHTS)
+        path = self.weights
+        # Names are cleaned here too, for files that were written before they were.
+        shapes = {_uncompiled(name): shape for name, shape in read_shapes(path).items()}
         state = {_uncompiled(name): tensor for name, tensor in model.state_dict(keep_vars=True).items()}
         wrong = [
-            f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(state[name].shape)}"
+            f"{name} has shape {shapes[name]}, expected {tuple(state[name].shape)}"
             for name in state
-            if name in tensors and tensors[name].shape != state[name].shape
+            if name in shapes and shapes[name] != tuple(state[name].shape)
         ]
-        wrong += [f"{name} is missing" for name in state if name not in tensors]
-        wrong += [f"{name} does not belong to the model" for name in tensors if name not in state]
+        wrong += [f"{name} is missing" for name in state if name not in shapes]
+        wrong += [f"{name:.80} does not belong to the model" for name in shapes if name not in state]
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
-            raise ArrnError(f"{self.directory / WEIGHTS} does not fit its {CONFIG}: {'; '.join(wrong[:3])}{more}")
+            raise ArrnError(f"{path} does not fit its {CONFIG}: {'; '.join(wrong[:3])}{more}")
+        check_weights(path, self.checksum)
+        tensors = {_uncompiled(name): tensor for name, tensor in read_tensors(path).items()}
+        for name, own in state.items():
+            if _kind(own.dtype) != _kind(tensors[name].dtype):
+                raise ArrnError(f"{path}: {name} is of {tensors[name].dtype}, expected {own.dtype} or alike")
+        # What a network is built with, such as a mask, may be infinite.
+        learnt = {name: tensor for name, tensor in tensors.items() if first_not_finite({name: state[name]}) is None}
+        if (odd := first_not_finite(learnt)) is not None:
+            raise ArrnError(f"{path}: {odd} holds what is no finite number: the training of this network diverged")
         if keep_dtypes:
             for name, own in state.items():
-                saved = tensors[name]
-                # A parameter with a gradient cannot become whole numbers.
-                if own.is_floating_point() == saved.is_floating_point() and own.is_complex() == saved.is_complex():
-                    # In place: a tensor that two layers share stays shared, as it would not with `assign=True`.
-                    own.data = own.data.to(saved.dtype)
+                # In place: a tensor that two layers share stays shared, as it would not with `assign=True`.
+                own.data = own.data.to(tensors[name].dtype)
         model.load_state_dict({name: tensors[_uncompiled(name)] for name in model.state_dict()})
 
 
 def _read(directory: Path) -> _Saved:
-    if not directory.is_dir():
-        raise ArrnError(
-            f"{directory} is not a directory: arrn.load takes the directory that holds {WEIGHTS} and {CONFIG}"
-        )
-    document = read_document(directory / CONFIG, FORMAT, FORMAT_VERSION)
+    document = read_config(directory)
     try:
         model = document["model"]
         return _Saved(
@@ -190,11 +249,12 @@ def _read(directory: Path) -> _Saved:
             dtype=_as_dtype(document["dtype"]),
             buffer_dtypes={module: _as_dtype(name) for module, name in document.get("buffer_dtypes", {}).items()},
             metadata=read_metadata(document["inputs"]),
+            checksum=checksum_in(document),
         )
     except ArrnError as error:
         raise ArrnError(f"{directory / CONFIG}: {error}") from error
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ArrnError(f"{directory / CONFIG} does not describe a model: {type(error).__name__}: {error}") from error
+    except _NO_MODEL as error:
+        raise ArrnError(f"{directory / CONFIG} does not describe a model: {_in_short(error)}") from error
 
 
 def _describe(model: nn.Module, metadata: Metadata) -> dict[str, Any]:
@@ -203,6 +263,7 @@ def _describe(model: nn.Module, metadata: Metadata) -> dict[str, Any]:
     if not isinstance(metadata, Metadata):
         raise ArrnError(f"the metadata of a network must be an arrn.saving.Metadata, got {metadata!r}")
     metadata.check_classes(classes_of(model))
+    metadata.check_channels(channels_of(model))
     inputs = {field.name: plain_option(getattr(metadata, field.name)) for field in dataclasses.fields(metadata)}
     for option, value in (config["options"] | config.get("changed", {})).items():
         _check_writable(f"option {option!r} of model {config['name']!r}", value)
@@ -225,13 +286,18 @@ def _check_writable(what: str, value: object) -> None:
         ) from error
 
 
+def _kind(dtype: torch.dtype) -> tuple[bool, bool]:
+    """Whether numbers are real, or complex; else they are whole."""
+    return dtype.is_floating_point, dtype.is_complex
+
+
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def _as_dtype(name: object) -> torch.dtype:
     dtype = getattr(torch, name, None) if isinstance(name, str) else None
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+    if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
         raise ArrnError(f"a dtype must be one of torch's for real numbers, such as 'float32', got {name!r}")
     return dtype
 
@@ -252,27 +318,6 @@ def _gather_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
         taken.add(tensor.untyped_storage().data_ptr())
         tensors[_uncompiled(name)] = tensor
     return tensors
-
-
-def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file.
-
-    Raises:
-        ArrnError: for a file that is missing, truncated or a pickle.
-    """
-    try:
-        with path.open("rb") as file:
-            start = file.read(2)
-        if start in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-            raise ArrnError(f"{path} is a pickle, which could run any code; arrn reads safetensors only")
-        # Names are cleaned here too, for files that were written before they were.
-        return {_uncompiled(name): tensor for name, tensor in safetensors.torch.load_file(path).items()}
-    except FileNotFoundError:
-        raise ArrnError(f"{path} is missing") from None
-    except OSError as error:
-        raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
-    except safetensors.SafetensorError as error:
-        raise ArrnError(f"{path} is truncated or not a safetensors file: {error}") from None
 
 
 def _dtypes_of_unsaved_buffers(model: nn.Module) -> dict[str, torch.dtype]:

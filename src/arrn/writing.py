@@ -12,6 +12,7 @@ from typing import Any
 
 from arrn import __version__
 from arrn.errors import ArrnError
+from arrn.reading import read_json
 
 TEMPORARY = ".arrn-unfinished"
 """How the names of unfinished files end; they begin with a dot."""
@@ -26,11 +27,16 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes files that others cannot read
-        os.replace(temporary, path)
+        rename(Path(temporary), path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+
+
+def rename(path: Path, new: Path) -> None:
+    """Gives a file another name in its folder, in the place of what had that name, for good once this returns."""
+    os.replace(path, new)
+    _sync_folder(new.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -75,16 +81,14 @@ def read_document(path: Path, kind: str, version: int) -> dict[str, Any]:
     """Reads a document of the format `kind`, up to `version`.
 
     Raises:
-        ArrnError: for a file that is missing, no JSON, of another format, or from a newer arrn.
+        ArrnError: for a file that is missing, no regular file, no JSON, of another format, or from a newer arrn.
     """
     try:
-        document = json.loads(path.read_bytes().decode("utf-8"))
+        document = read_json(path)
     except FileNotFoundError:
         raise ArrnError(f"{path} is missing") from None
     except OSError as error:
         raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ArrnError(f"{path} is not valid JSON: {error}") from None
     # Some formats were once written with a space in the place of the hyphen.
     if not isinstance(document, dict) or str(document.get("format")).replace(" ", "-") != kind:
         raise ArrnError(f'{path} is not what it should be: it should say "format": "{kind}"')

@@ -1,5 +1,13 @@
 """`arrn predict`."""
 
+import json
+import os
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +16,8 @@ from PIL import Image
 
 import arrn.data
 import arrn.evaluation.prediction
-from commands import Command
-from pictures import picture
+from commands import QUIET, Command
+from pictures import encoded, picture
 
 
 @pytest.fixture
@@ -64,7 +72,9 @@ def test_many_files_are_read_a_few_at_a_time(
     model_input, read = "arrn.evaluation.prediction._predict_group", arrn.data.read_input
     group = arrn.evaluation.prediction._predict_group
     monkeypatch.setattr("arrn.evaluation.prediction._TOGETHER", 2)
-    monkeypatch.setattr("arrn.data.read_input", lambda path, *rest: (order.append("read"), read(path, *rest))[1])
+    monkeypatch.setattr(
+        "arrn.data.read_input", lambda path, *rest, **more: (order.append("read"), read(path, *rest, **more))[1]
+    )
     monkeypatch.setattr(model_input, lambda *given: (order.append("answer"), group(*given))[1])
     out = arrn_command("predict", finished, *(path.name for path in files), "--device", "cpu").out
     assert [row[0] for row in rows(out)] == [path.name for path in files]
@@ -78,3 +88,110 @@ def test_the_policy_can_be_chosen(
     monkeypatch.chdir(files[0].parent)
     out = arrn_command("predict", finished, "5x2.png", "--policy", "cheap", "--device", "cpu").out
     assert rows(out)[0][4] == "4"
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(height: int, width: int, data: bytes = b"", extra: bytes = b"") -> bytes:
+    """A file that says it is of this size."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + extra + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
+
+
+ONE = bytes([0, 10, 20, 30])
+HOSTILE = {
+    "bomb.png": png(60_000, 60_000),
+    "large.png": png(9000, 9000),
+    "wide.png": png(1, 70_000),
+    "none.png": png(0, 1),
+    "short.png": png(8, 8, ONE),
+    "text.png": png(1, 1, ONE, chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(2**22)))),
+    "profile.png": png(1, 1, ONE, chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(2**22)))),
+    "exif.png": png(1, 1, ONE, chunk(b"eXIf", b"MM\0*\0\0\0\x08\xff\xff" + b"\x01\x12\0\x03\xff\xff\xff\xff" * 99)),
+    "script.ppm": b"P6 99999999999999999999 1 255 ",
+    "sound.gif": b"RIFF\x24\0\0\0WAVEfmt ",
+    "empty.jpg": b"",
+}
+
+
+def test_hostile_files_are_told_in_a_line_each_and_stop_no_others(
+    arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    for name, content in HOSTILE.items():
+        Path(name).write_bytes(content)
+    os.mkfifo("pipe.png")
+    Path("folder.png").mkdir()
+    Path("round.png").symlink_to("round.png")
+    names = [*HOSTILE, "pipe.png", "folder.png", "round.png", "/dev/zero", "8x8.png"]
+    told = arrn_command("predict", finished, *names, "--device", "cpu", code=2)
+    read = [row[0] for row in rows(told.out)]
+    assert read[-1] == "8x8.png"
+    assert set(read[:-1]) <= {"text.png", "profile.png", "exif.png"}  # of these, the pixels are sound
+    complaints = [line for line in told.out.splitlines() if line.startswith("not read: ")]
+    assert [line.split(": ")[1] for line in complaints] == [name for name in names if name not in read]
+    assert told.err == f"arrn: {len(complaints)} of {len(names)} files could not be read\n"
+    assert "not read: large.png: its size, 9000x9000, is 81,000,000 pixels, more than the 64,000,000" in told.out
+
+
+def test_a_flag_takes_larger_images(arrn_command: Command, finished: Path, files: list[Path]) -> None:
+    file = files[1]
+    err = arrn_command("predict", finished, file, "--max-pixels", 1499, "--device", "cpu", code=2).err
+    assert "30x50, is 1,500 pixels, more than the 1,499 that are read" in err
+    assert rows(arrn_command("predict", finished, file, "--max-pixels", 1500, "--device", "cpu").out)
+
+
+def test_a_large_image_is_shown_at_its_own_size(
+    arrn_command: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 1000)
+    (tmp_path / "a.jpg").write_bytes(encoded(picture(300, 400), "JPEG"))
+    monkeypatch.chdir(tmp_path)
+    assert rows(arrn_command("predict", finished, "a.jpg", "--device", "cpu").out)[0][:2] == ["a.jpg", "300x400"]
+
+
+@pytest.mark.slow
+def test_a_very_large_image_takes_a_small_part_of_the_memory(finished: Path, files: list[Path]) -> None:
+    """Of 9400x9400 pixels, 4.9 GB before; what a small image takes is not counted."""
+    large = files[0].with_name("large.png")
+    Image.new("RGB", (9400, 9400), (90, 10, 10)).save(large)
+
+    def peak(*arguments: object) -> float:
+        command = [sys.executable, "-m", "arrn", "predict", *map(str, (finished, *arguments)), "--device", "cpu"]
+        subprocess.run(command, check=True, capture_output=True, env=os.environ | QUIET)
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+
+    few = peak(files[0])
+    assert peak(large, "--max-pixels", 10**8) - few < 0.6
+
+
+EVIL = "[red]cat\x1b]0;owned\x07\nfalse \u202ename :bug:"
+
+
+def test_names_of_strangers_are_shown_and_do_nothing(
+    arrn_command: Command, finished: Path, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "run.json").unlink()
+    config = json.loads((run / "config.json").read_text())
+    place = config if "class_names" in config else config["inputs"]
+    place["class_names"] = [f"{EVIL}{number}" for number in range(3)]
+    (run / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    evil = Path("a\x1b[31m\n[b]x\u2028.png")
+    evil.write_bytes(encoded(picture(8, 8)))
+    undecodable = os.fsdecode(b"\xff.png")
+    told = arrn_command("predict", run, evil, undecodable, f"{evil}.gone", "--device", "cpu", code=2)
+    told.out.encode()
+    assert all(letter.isprintable() or letter == "\n" for letter in told.out + told.err)
+    row = ["".join(cells) for cells in zip(*rows(told.out), strict=True)]  # long names are folded
+    assert row[0] == r"a\x1b[31m\n[b]x\u2028.png"
+    assert row[2].startswith(r"[red]cat\x1b]0;owned\x07\nfalse")
+    assert r"\u202ename :bug:" in row[2]
+    assert r"not read: \udcff.png: no such file" in told.out
+    assert r"not read: a\x1b[31m\n[b]x\u2028.png.gone: no such file" in told.out
+    alone = arrn_command("predict", run, f"{evil}.gone", "--device", "cpu", code=2).err
+    assert alone == "arrn: a\\x1b[31m [b]x .png.gone: no such file\n"

@@ -54,7 +54,7 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
         (["robust", "--dataset", "sample"], "unknown experiment 'robust'; did you mean 'robustness'?"),
         (["all", "--dataset", "cifar"], "unknown data set of the experiments 'cifar'; did you mean 'cifar10'?"),
         (["all", "--dataset", "sample", "--only", "resnet"], "unknown run of all: 'resnet'"),
-        (["all", "--dataset", "sample", "--epochs", "0"], "epochs must be a whole number of at least 1, got 0"),
+        (["all", "--dataset", "sample", "--epochs", "0"], "epochs must be a whole number from 1 to 1000000, got 0"),
         (["all", "--dataset", "sample", "--device", "abacus"], "unknown device 'abacus'"),
         (["all", "--dataset", "imagenette96"], "unknown data set 'imagenette96'"),
     ],

@@ -98,6 +98,39 @@ def test_it_works_along_one_two_and_three_axes(shape: tuple[int, ...]) -> None:
     assert not torch.equal(augmented, plain(2)(pixels))
 
 
+@pytest.mark.parametrize("shape", [(60, 2, 16), (60, 2, 9, 12), (60, 2, 6, 5, 8)])
+def test_a_cut_out_square_is_a_clipped_box_of_the_mean_value_at_a_random_place(shape: tuple[int, ...]) -> None:
+    pixels, normalisation = images(*shape), Normalisation([0.5001] * 2, [0.3] * 2)  # no pixel has the mean value
+    shown = Augmentation(normalisation, flip=False, padding=0.0, cutout=0.4)(pixels)
+    gone = shown == 0
+    assert torch.equal(gone.all(dim=1), gone.any(dim=1))
+    assert torch.equal(shown, normalisation(pixels) * ~gone)
+    whole, spans = 0, set()
+    for hole in gone[:, 0]:
+        places = hole.nonzero()
+        low, high = places.amin(0), places.amax(0) + 1
+        box = [slice(int(a), int(b)) for a, b in zip(low, high, strict=True)]
+        assert bool(hole[tuple(box)].all())
+        assert int(hole.sum()) == int((high - low).prod())
+        for length, a, b in zip(shape[2:], low.tolist(), high.tolist(), strict=True):
+            side = round(length * 0.4)
+            assert b - a == side or (b - a < side and (a == 0 or b == length))
+        whole += all(b - a == round(length * 0.4) for length, a, b in zip(shape[2:], low, high, strict=True))
+        spans.add((tuple(low.tolist()), tuple(high.tolist())))
+    assert whole > 10  # most places are inside
+    assert len(spans) > 8
+
+
+def test_a_square_is_cut_out_after_all_else_is_drawn() -> None:
+    pixels, normalisation = images(20, 3, 8, 8), Normalisation(MEAN, STD)
+    torch.manual_seed(7)
+    whole = Augmentation(normalisation)(pixels)
+    torch.manual_seed(7)
+    cut = Augmentation(normalisation, cutout=0.5)(pixels)
+    assert torch.equal(cut, torch.where(cut == 0, 0.0, whole))
+    assert not torch.equal(cut, whole)
+
+
 def test_batches_of_images_come_in_channels_last_order() -> None:
     assert Augmentation(plain())(images(4, 3, 8, 8)).is_contiguous(memory_format=torch.channels_last)
 

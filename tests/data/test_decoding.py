@@ -1,6 +1,7 @@
 """Encoded images to tensors, against Pillow and torchvision and over damaged files."""
 
 import io
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         with pytest.raises(BadSample, match="no such file"):
             read(tmp_path / "none.png", "x")
         (tmp_path / "folder.png").mkdir(exist_ok=True)
-        with pytest.raises(BadSample, match="cannot be read: Is a directory"):
+        with pytest.raises(BadSample, match="cannot be read: it is a folder"):
             read(tmp_path / "folder.png", "x")
 
 
@@ -157,15 +158,102 @@ def test_floating_point_pixels_are_refused() -> None:
             decode(file.getvalue(), "x")
 
 
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("side", [10_000, 60_000])
-def test_a_decompression_bomb_is_refused_unread(side: int) -> None:
+def png_that_says(height: int, width: int) -> bytes:
     data = bytearray(encoded(PIXELS))
-    data[16:24] = struct.pack(">II", side, side)
+    data[16:24] = struct.pack(">II", width, height)
     data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    return bytes(data)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(
+    ("height", "width", "complaint"),
+    [
+        (8001, 8000, "its size, 8001x8000, is 64,008,000 pixels, more than the 64,000,000 that are read"),
+        (10_000, 10_000, "its size, 10000x10000, is 100,000,000 pixels, more than"),
+        (60_000, 60_000, "its size is more than Pillow takes"),
+        (1, 70_000, "its size, 1x70000, has a side of more than 65,535"),
+        (70_000, 1, "its size, 70000x1, has a side of more than 65,535"),
+        (0, 5, "not an image of a known format"),
+    ],
+)
+def test_a_size_that_cannot_be_meant_is_refused_unread(height: int, width: int, complaint: str) -> None:
     for read in (decode, header_size):
-        with pytest.raises(BadSample, match=r"its size.* cannot be meant"):
-            read(bytes(data), "x")
+        with pytest.raises(BadSample, match=f"x: {complaint}"):
+            read(png_that_says(height, width), "x")
+
+
+def test_pillows_warning_is_an_error_of_ours() -> None:
+    with pytest.raises(BadSample, match="x: its size is more than Pillow takes"):  # warnings are errors here
+        header_size(png_that_says(10_000, 10_000), "x")
+
+
+def test_a_caller_may_take_larger_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10**8)
+    assert header_size(png_that_says(8001, 8000), "x", max_pixels=64_008_000) == (8001, 8000)
+    assert header_size(png_that_says(20_000, 20_000), "x", max_pixels=10**9) == (20_000, 20_000)
+    with pytest.raises(BadSample, match="is 77 pixels, more than the 76 that are read"):
+        decode(encoded(PIXELS), "x", max_pixels=76)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    for read in (decode, header_size):
+        with pytest.raises(BadSample, match="x: cannot be read: it is a FIFO"):
+            read(tmp_path / "a.png", "x")
+
+
+LARGE = picture(90, 133)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "1", "RGBA", "CMYK"])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_image_is_averaged_as_it_is_read(mode: str, orientation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(LARGE, "JPEG" if mode == "CMYK" else "PNG", mode, exif=exif)
+    whole = decode(data, "x")
+    assert torch.equal(decode(data, "x", least=(20, 20)), whole)  # it is not as large as that
+    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 1000)
+    assert torch.equal(decode(data, "x", least=(46, 67)), whole)  # half of it would be too little
+    for least in ((22, 20), (20, 30)):
+        small = decode(data, "x", least=least)
+        height, width = small.shape[1:]
+        assert least[0] <= height <= whole.shape[1] // 2 + 1
+        assert least[1] <= width <= whole.shape[2] // 2 + 1
+        expected = torch.nn.functional.adaptive_avg_pool2d(whole.float(), (height, width))
+        inner = (small.float() - expected)[:, :-1, :-1]  # the last cells of the two may be of other widths
+        assert float(inner.abs().mean()) < (20 if mode in ("1", "P") else 4)
+
+
+def test_what_is_transparent_shows_white_in_a_large_image_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 100)
+    pixels = np.zeros((16, 16, 4), np.uint8)
+    pixels[:, 8:] = (10, 20, 30, 255)
+    small = decode(encoded(pixels, "PNG", "RGBA"), "x", least=(4, 4))
+    assert small[:, 0].T.tolist() == [[255, 255, 255]] * 2 + [[10, 20, 30]] * 2
+    image = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16) // 128, "P")
+    image.putpalette([1, 2, 3, 4, 5, 6])
+    file = io.BytesIO()
+    image.save(file, "PNG", transparency=1)
+    small = decode(file.getvalue(), "x", least=(4, 4))
+    assert small[:, :, 0].T.tolist() == [[1, 2, 3]] * 2 + [[255, 255, 255]] * 2
+
+
+def test_jpeg_is_decoded_at_a_part_of_its_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 1000)
+    loaded: list[tuple[int, int]] = []
+    convert = Image.Image.convert
+    data = encoded(LARGE, "JPEG", quality=95)
+
+    def noting(image: Image.Image, *rest: str) -> Image.Image:
+        loaded.append(image.size)
+        return convert(image, *rest)
+
+    monkeypatch.setattr(Image.Image, "convert", noting)
+    small = decode(data, "x", least=(20, 20))
+    assert loaded == [(34, 23)]  # a quarter, straight from the file
+    assert small.shape == (3, 23, 34)
 
 
 WHOLE = {kind: encoded(picture(9, 12), kind) for kind in KINDS}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arrn.data import BadSample, ImageFolder, open_dataset
+from arrn.data import BadSample, ImageFolder, examine, open_dataset
 from arrn.errors import ArrnError
 from pictures import encoded, picture, write_folder
 from sounds import write_tones
@@ -128,6 +128,40 @@ def test_images_beside_sound_are_refused(tmp_path: Path) -> None:
     image.write_bytes(encoded(picture(4, 4)))
     with pytest.raises(ArrnError, match=r"holds images and sound, such as .*spectrogram\.png and .*\.wav"):
         open_dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize("place", ["loop", "train/loop", "train/a/loop"])
+def test_a_folder_that_links_to_its_own_root_is_no_class(tmp_path: Path, place: str) -> None:
+    write_folder(tmp_path / "train", {"a": [(4, 4)], "b": [(4, 4)]})
+    (tmp_path / place).symlink_to(tmp_path, target_is_directory=True)
+    if place == "train/loop":
+        with pytest.raises(ArrnError, match=rf"train.loop links to {tmp_path}, which holds it: that is no class"):
+            open_dataset(str(tmp_path))
+    elif place == "loop":
+        with pytest.raises(ArrnError, match=r"loop links to .*, which holds it"):
+            open_dataset(str(tmp_path))
+    else:
+        assert len(open_dataset(str(tmp_path)).train) == 2
+
+
+def test_links_to_folders_elsewhere_are_classes_and_round_ones_are_none(tmp_path: Path) -> None:
+    write_folder(tmp_path / "elsewhere", {"a": [(4, 4)], "b": [(4, 4)]})
+    root = tmp_path / "set"
+    root.mkdir()
+    for name in ("a", "b"):
+        (root / name).symlink_to(tmp_path / "elsewhere" / name, target_is_directory=True)
+    (root / "round").symlink_to(root / "round")
+    assert open_dataset(str(root)).class_names == ("a", "b")
+
+
+def test_a_pipe_among_images_is_a_bad_sample_and_not_waited_for(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"a": [(4, 4)], "b": [(4, 4)]})
+    os.mkfifo(tmp_path / "a" / "1.png")
+    source = open_dataset(str(tmp_path)).train
+    for look in (source.size, source.read):
+        with pytest.raises(BadSample, match=r"1\.png: cannot be read: it is a FIFO"):
+            look(1)
+    assert len(examine(source, skip_bad=True).bad) == 1
 
 
 def test_a_broken_link_is_a_bad_sample(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One file for a trained network: what its axes and channels make of it."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from PIL import Image
 
 from arrn.data import BadSample, read_input
+from arrn.signal import resample
+from pictures import picture
 
 
 def save_array(path: Path, array: np.ndarray) -> Path:
@@ -60,5 +63,60 @@ def test_truncated_and_missing_volumes_are_told(tmp_path: Path) -> None:
     (tmp_path / "v.npy").write_bytes(whole.getvalue()[:-5])
     with pytest.raises(BadSample, match=r"v\.npy: not an npy file, or a truncated one"):
         read_input(tmp_path / "v.npy", ndim=3, channels=1)
-    with pytest.raises(BadSample, match=r"gone\.npy: cannot be read: No such file"):
+    with pytest.raises(BadSample, match=r"gone\.npy: no such file"):
         read_input(tmp_path / "gone.npy", ndim=3, channels=1)
+
+
+def test_a_volume_in_fortrans_order_is_read(tmp_path: Path) -> None:
+    array = np.asfortranarray(np.random.default_rng(0).integers(0, 256, (4, 5, 6), dtype=np.uint8))
+    volume = read_input(save_array(tmp_path / "v.npy", array), ndim=3, channels=1)
+    np.testing.assert_array_equal(volume.numpy()[0], array)
+
+
+def claiming(shape: object, data: bytes = bytes(64)) -> bytes:
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (claiming((401, 400, 400)), "its size, 401x400x400, is 64,160,000 voxels, more than the 64,000,000 that"),
+        (claiming((4, 4, 70_000)), "its size, 4x4x70000, has a side of more than 65,535"),
+        (claiming((4, 4, 5)), "not an npy file, or a truncated one: 80 bytes are announced, and 64 are there"),
+        (claiming((4, 4, 2)), "32 bytes are announced, and more are there"),
+        (claiming((4, -4, -4)), r"shape \(4, -4, -4\) of uint8 cannot be meant"),
+        (claiming((10**30, 4, 4)), "is 16,000,.* voxels, more than"),
+        (claiming("((((" * 20), "not an npy file, or a truncated one: "),
+        (b"\x93NUMPY", "not an npy file, or a truncated one: "),
+        (b"", "not an npy file, or a truncated one: "),
+    ],
+)
+def test_what_a_volume_claims_is_bounded(tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "v.npy").write_bytes(content)
+    with pytest.raises(BadSample, match=rf"v\.npy: .*{problem}") as caught:
+        read_input(tmp_path / "v.npy", ndim=3, channels=1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_caller_may_take_larger_volumes(tmp_path: Path) -> None:
+    (tmp_path / "v.npy").write_bytes(claiming((4, 4, 4)))
+    assert read_input(tmp_path / "v.npy", 3, 1, max_pixels=64).shape == (1, 4, 4, 4)
+    with pytest.raises(BadSample, match="is 64 voxels, more than the 63 that are read"):
+        read_input(tmp_path / "v.npy", 3, 1, max_pixels=63)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "v.npy")
+    with pytest.raises(BadSample, match=r"v\.npy: cannot be read: it is a FIFO"):
+        read_input(tmp_path / "v.npy", ndim=3, channels=1)
+
+
+def test_a_large_image_is_read_at_a_part_of_its_resolution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a network sees of it, on its own grid, is what it sees of the whole image, to a grey level or so."""
+    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 10_000)
+    Image.fromarray(picture(300, 420)).save(tmp_path / "a.png")
+    whole, part = (read_input(tmp_path / "a.png", 2, 3, top=top) for top in (None, (8, 8)))
+    assert part.shape == (3, 75, 105)
+    seen, expected = (resample(pixels[None].float(), (8, 8)) for pixels in (part, whole))
+    assert float((seen - expected).abs().max()) < 1

@@ -1,6 +1,9 @@
 """MedMNIST's npz files: images and volumes, grey and RGB, and files that are something else."""
 
+import io
+import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,107 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "one.npy").rename(file)
     with pytest.raises(ArrnError, match="holds a single array"):
         open_dataset(str(file))
+
+
+def rewrite(file: Path, key: str, content: bytes, compression: int = zipfile.ZIP_DEFLATED) -> None:
+    """Puts other bytes in the place of an array, in an archive that is as it should be."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, data in (members | {f"{key}.npy": content}).items():
+            archive.writestr(name, data)
+
+
+def npy(header: str, data: bytes = b"") -> bytes:
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
+
+
+def described(shape: object, dtype: str = "|u1", order: str = "False") -> str:
+    return f"{{'descr': {dtype!r}, 'fortran_order': {order}, 'shape': {shape}}}"
+
+
+HEADERS = {
+    "a shape beyond the bytes": (described((12, 30000, 30000)), "10,800,000,000 bytes, and"),
+    "a shape of negative numbers": (described((12, -8, -8)), "cannot be meant"),
+    "a shape beyond 64 bits": (described((12, 9**30)), "bytes, and"),
+    "too few bytes": (described((12, 8)), "96 bytes, and 768 follow"),
+    "no literal": (described((12, 8, 8), order="f()"), "cannot be read"),
+    "deep": ("(" * 110, "cannot be read"),
+    "no dtype": (described((12, 8, 8), "|u1x"), "cannot be read"),
+    "objects": (described((12, 8, 8), "|O"), "objects of Python, a pickle"),
+    "nothing": ("", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("what", HEADERS)
+@pytest.mark.parametrize("key", ["train_images", "train_labels"])
+def test_headers_that_lie_are_refused_in_a_line(tmp_path: Path, what: str, key: str) -> None:
+    header, complaint = HEADERS[what]
+    file = write_npz(tmp_path / "set.npz", 12, (8, 8))
+    rewrite(file, key, npy(header, bytes(768)))
+    with pytest.raises(ArrnError, match=rf"set\.npz: {key} .*{complaint}") as caught:
+        open_dataset(str(file))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["train_images", "train_labels"])
+def test_corrupt_deflate_data_is_named(tmp_path: Path, key: str) -> None:
+    file = write_npz(tmp_path / "set.npz", 12, (16, 16))
+    with zipfile.ZipFile(file) as archive:
+        entry = archive.getinfo(f"{key}.npy")
+    damaged = bytearray(file.read_bytes())
+    start = entry.header_offset + 30 + len(entry.filename)
+    for place in range(start, start + entry.compress_size):
+        damaged[place] ^= 0x5A
+    file.write_bytes(damaged)
+    with pytest.raises(ArrnError, match=rf"set\.npz: {key} cannot be read: ") as caught:
+        NpzArrays(file, "train").read(0)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_zip_bomb_is_refused_by_what_it_claims(tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "set.npz", 12, (8, 8))
+    shape = (12, 10000, 10000)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    rewrite(file, "train_images", header.getvalue())
+    # The bytes are not there: that 1.2 GB are announced is enough, and more would be allocated before they are missed.
+    content = bytearray(file.read_bytes())
+    with zipfile.ZipFile(file) as archive:
+        place = archive.start_dir
+        for name in archive.namelist():
+            if name == "train_images.npy":
+                break
+            place += 46 + len(name)
+    content[place + 24 : place + 28] = (len(header.getvalue()) + 1_200_000_000).to_bytes(4, "little")
+    file.write_bytes(content)
+    with pytest.raises(ArrnError, match=r"train_images holds 1,200,000,\d+ bytes in \d+ of the file, as no images do"):
+        open_dataset(str(file))
+
+
+@pytest.mark.parametrize("label", [12, 10**9, 2**62])
+def test_a_label_that_would_make_a_billion_classes_is_refused(tmp_path: Path, label: int) -> None:
+    labels = np.array([0, 1, label, *[0] * 9])
+    file = write_npz(tmp_path / "set.npz", train_labels=labels)
+    with pytest.raises(ArrnError, match=rf"set\.npz: train_labels: label {label} of sample 2 cannot be meant"):
+        open_dataset(str(file))
+
+
+def test_more_labels_than_any_set_has_are_refused_unread(tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "set.npz", 12, (8, 8))
+    shape = (2**25 + 1,)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    rewrite(file, "train_labels", header.getvalue() + bytes(shape[0]))
+    with pytest.raises(ArrnError, match=r"train_labels: a split has at most 33,554,432 samples, got 33,554,433"):
+        open_dataset(str(file))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "set.npz")
+    with pytest.raises(ArrnError, match=r"set\.npz cannot be read: it is a FIFO"):
+        open_dataset("set", tmp_path)
 
 
 def test_splits_of_different_kinds_are_refused(tmp_path: Path) -> None:

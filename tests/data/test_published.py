@@ -1,6 +1,7 @@
 """STL10, TinyImageNet and Imagenette in the layouts that their authors publish, made small; and our sample."""
 
 import math
+import os
 import pickle
 import shutil
 import zipfile
@@ -137,6 +138,64 @@ def test_tinyimagenet_is_read_from_its_folder_and_from_its_archive(tiny: Path) -
         assert dataset.test.where(1).endswith("val/images/val_1.JPEG")
     (tiny / "tiny-imagenet-200" / "words.txt").unlink()
     assert open_dataset("mine", tiny).class_names == WNIDS
+
+
+@pytest.mark.parametrize("damage", ["corrupt", "encrypted", "bomb"])
+def test_a_member_of_an_archive_that_cannot_be_unpacked_is_named(tiny: Path, damage: str) -> None:
+    archive = tiny / "zip" / "tiny-imagenet-200.zip"
+    archive.parent.mkdir()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted((tiny / "tiny-imagenet-200").rglob("*")):
+            file.write(path, path.relative_to(tiny))
+        entry = file.getinfo("tiny-imagenet-200/val/images/val_1.JPEG")
+    content = bytearray(archive.read_bytes())
+    listed = content.rindex(entry.filename.encode()) - 46
+    start = entry.header_offset + 30 + len(entry.filename)
+    if damage == "corrupt":
+        content[start : start + entry.compress_size] = b"\xa5" * entry.compress_size
+    elif damage == "encrypted":
+        content[listed + 8] |= 1
+    else:
+        content[listed + 24 : listed + 28] = (2**31).to_bytes(4, "little")
+    archive.write_bytes(content)
+    test = open_dataset("tinyimagenet", archive).test
+    assert test is not None
+    assert test.read(0).shape == (3, 8, 8)
+    with pytest.raises(ArrnError, match=r"val_1\.JPEG(: cannot be read: .| holds 2,147,483,648 bytes)") as caught:
+        test.read(1)
+    assert "\n" not in str(caught.value)
+
+
+def test_pipes_are_refused_and_not_waited_for(tiny: Path, stl10: Path) -> None:
+    image = tiny / "tiny-imagenet-200" / "val" / "images" / "val_1.JPEG"
+    image.unlink()
+    os.mkfifo(image)
+    test = open_dataset("tinyimagenet", tiny / "tiny-imagenet-200").test
+    assert test is not None
+    with pytest.raises(BadSample, match=r"val_1\.JPEG: cannot be read: it is a FIFO"):
+        test.read(1)
+    labels = stl10 / "stl10_binary" / "test_y.bin"
+    labels.unlink()
+    os.mkfifo(labels)
+    with pytest.raises(ArrnError, match=r"test_y\.bin is missing"):
+        open_dataset("stl10", stl10)
+
+
+def test_stl10s_labels_and_names_are_bounded(stl10: Path) -> None:
+    folder = stl10 / "stl10_binary"
+    (folder / "test_y.bin").write_bytes(bytes([2, 200, 0]))
+    test = open_dataset("stl10", stl10).test
+    assert test is not None
+    for index, what in ((1, "has label 199"), (2, "has no label")):
+        with pytest.raises(BadSample, match=rf"test_X\.bin image {index}: {what}, the 2 classes are numbered 0 to 1"):
+            test.read(index)
+    (folder / "class_names.txt").write_bytes(b"\xff\xfe bird")
+    assert open_dataset("stl10", stl10).class_names == ("\ufffd\ufffd", "bird")
+    for file, most in (("class_names.txt", 2**20), ("train_y.bin", 2**25)):
+        with (folder / file).open("wb") as long:
+            long.truncate(most + 1)
+        with pytest.raises(ArrnError, match=rf"{file}.* {most + 1:,}"):
+            open_dataset("stl10", stl10)
 
 
 def test_a_missing_image_is_named(tiny: Path) -> None:

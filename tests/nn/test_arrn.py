@@ -1,6 +1,7 @@
 """The network as users see it: readout, features, printing, precision, and refusals."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -26,13 +27,15 @@ from strategies import relative_error
 
 
 def small(**options: object) -> ARRN:
+    if options.get("block") == "dense":
+        options["form"] = "difference"
     return arrn.create_model(
         "arrn", **{"sizes": (12, 8, 5), "features": (4, 6, 8), "depth": 2, "expansion": 2, "num_classes": 5} | options
     )
 
 
 @pytest.mark.parametrize("kernel", ["perfect", "fair", "poor"])
-@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving", "dense"])
 @torch.no_grad()
 def test_logits_depend_on_every_block(kernel: str, block: str) -> None:
     model = small(kernel=kernel, block=block).double()
@@ -49,7 +52,7 @@ def test_logits_depend_on_every_block(kernel: str, block: str) -> None:
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving", "dense"])
 def test_every_parameter_receives_a_gradient(ndim: int, block: str, device: torch.device) -> None:
     model = small(ndim=ndim, block=block).to(device, torch.float64).train()
     x = torch.randn(4, 3, *[12] * ndim, dtype=torch.float64, device=device)
@@ -67,8 +70,8 @@ def test_gradcheck_through_every_form_of_residual() -> None:
         nn.Conv2d(2, 3, 3, stride=2, padding=1, padding_mode="replicate"),
     ]
     x = torch.randn(2, 2, 5, 5, dtype=torch.float64, requires_grad=True)
-    for block in blocks:
-        residual = LaplacianResidual(block, 2, 3, 5, 3).double()
+    for block, form in itertools.product(blocks, ["paper", "difference"]):
+        residual = LaplacianResidual(block, 2, 3, 5, 3, form=form).double()
         awaken_norms(residual, x)
         parameters = list(residual.parameters())
 
@@ -171,7 +174,7 @@ def test_half_precision(dtype: torch.dtype, device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
-@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving", "dense"])
 def test_autocast_trains(draw: str, block: str, device: torch.device) -> None:
     model = small(dropout=0.4, draw=draw, block=block).to(device).train()
     x = torch.randn(8, 3, 12, 12, device=device)

@@ -32,7 +32,10 @@ def _strict_compiler() -> Iterator[None]:
 
 
 def small(**options: object) -> ARRN:
-    return arrn.create_model("arrn", sizes=(8, 5), features=(4, 6), depth=1, expansion=2, num_classes=3, **options)
+    if options.get("block") == "dense":
+        options["form"] = "difference"
+    ladder = {"sizes": (8, 5), "features": (4, 6), "depth": 1, "expansion": 2, "num_classes": 3}
+    return arrn.create_model("arrn", **ladder | options)
 
 
 def watching(seen: list[str]) -> Callable[[torch.fx.GraphModule, list[torch.Tensor]], object]:
@@ -126,6 +129,20 @@ def test_training_with_levels_without_a_block_traces_whole(draw: str) -> None:
     assert relative_error(gradients[1], gradients[0]) < 1e-4
 
 
+@pytest.mark.parametrize("draw", ["sample", "stratified"])
+def test_masks_that_two_halves_share_are_traced_with_the_rest(draw: str) -> None:
+    model = small(dropout=0.5, draw=draw, block="dense", depth=2, block_dropout=0.5).train()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    x = torch.randn(12, 3, 8, 8)
+    answers, gradients = [], []
+    for network in (model, compiled):
+        torch.manual_seed(0)
+        answers.append(network(x))
+        gradients.append(torch.autograd.grad(answers[-1].square().sum(), model.stem.weight)[0])
+    assert relative_error(answers[1], answers[0]) < 1e-5
+    assert relative_error(gradients[1], gradients[0]) < 1e-4
+
+
 def test_whole_network_traces_at_sizes_between_levels() -> None:
     model = small().eval()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
@@ -136,7 +153,7 @@ def test_whole_network_traces_at_sizes_between_levels() -> None:
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving", "dense"])
 def test_export_holds_aten_operators_only(ndim: int, block: str) -> None:
     model = small(ndim=ndim, block=block)
     awaken_norms(model, torch.randn(4, 3, *[8] * ndim))
@@ -161,7 +178,7 @@ def test_frozen_weights_compile_to_the_same_answers() -> None:
         torch.testing.assert_close(frozen(x), network(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("block", ["inverted", "zero_preserving"])
+@pytest.mark.parametrize("block", ["inverted", "zero_preserving", "dense"])
 @torch.no_grad()
 def test_an_onnx_file_answers_alike_for_any_number_of_images(block: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")

@@ -12,7 +12,7 @@ import arrn
 from arrn.nn import ARRN, LaplacianDropout
 from arrn.signal import resample
 from arrn.testing import awaken_norms
-from strategies import relative_error
+from strategies import KINDS, relative_error
 
 CPU = torch.device("cpu")
 RATES = [0.6, (0.5, 0.3, 0.8)]
@@ -101,21 +101,30 @@ def test_starving_a_level_is_said_once(caplog: pytest.LogCaptureFixture) -> None
     ]
 
 
-def settled(p: object, draw: str, device: torch.device = CPU) -> ARRN:
+def settled(p: object, draw: str, device: torch.device = CPU, **options: object) -> ARRN:
     """A network with batch norms in evaluation mode and dropout in training mode."""
     torch.manual_seed(0)
     model = arrn.create_model(
-        "arrn", sizes=(11, 8, 5), features=(4, 6, 8), depth=1, expansion=2, dropout=p, draw=draw, num_classes=5
+        "arrn",
+        sizes=(11, 8, 5),
+        features=(4, 6, 8),
+        depth=1,
+        expansion=2,
+        dropout=p,
+        draw=draw,
+        num_classes=5,
+        **options,
     ).to(device, torch.float64)
     awaken_norms(model, torch.randn(8, 3, 11, 11, dtype=torch.float64, device=device))
     model.dropout.train()
     return model
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])
 @torch.no_grad()
-def test_dropping_a_prefix_is_smoothing_the_input(draw: str, device: torch.device) -> None:
-    model = settled(0.5, draw, device)
+def test_dropping_a_prefix_is_smoothing_the_input(draw: str, kind: dict[str, str], device: torch.device) -> None:
+    model = settled(0.5, draw, device, **kind)
     x = torch.randn(24, 3, 11, 11, dtype=torch.float64, device=device)
     model.dropout.eval()
     smoothed = torch.stack([model(resample(x, size)) for size in model.sizes])
@@ -141,10 +150,13 @@ def test_certain_drops(draw: str) -> None:
     assert relative_error(settled((1.0, 1.0), draw)(x), model(resample(x, 5))) < 1e-12
 
 
+@pytest.mark.parametrize("bracket_norm", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 @torch.no_grad()
-def test_gating_samples_is_smoothing_in_training_mode_too() -> None:
+def test_gating_samples_is_smoothing_in_training_mode_too(kind: dict[str, str], bracket_norm: bool) -> None:
+    options = {**kind, "bracket_norm": bracket_norm and "form" in kind, "depth": 1, "expansion": 2}
     model = arrn.create_model(
-        "arrn", sizes=(11, 8, 5), features=(4, 6, 8), dropout=(1.0, 0.0), draw="sample", head_dropout=0
+        "arrn", sizes=(11, 8, 5), features=(4, 6, 8), dropout=(1.0, 0.0), draw="sample", head_dropout=0, **options
     )
     model.double().train()
     x = torch.randn(8, 3, 11, 11, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 import math
 from functools import reduce
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 import arrn
 from arrn.gpu import fast_path, reference_path
 from arrn.nn import ARRN, InvertedBlock, LaplacianResidual, check_zero_constant
+from arrn.nn.difference import SharedMasks
 from arrn.nn.fast import can_fuse, can_fuse_level, drawn_mask
 from arrn.nn.layers import Resampling
 from arrn.signal.operators import (
@@ -63,12 +65,17 @@ def composed_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kernel", ["perfect", "fair", "poor"])
 @pytest.mark.parametrize(("out_features", "block_features"), [(4, 4), (5, 4), (5, 5)])
 @pytest.mark.parametrize("survivors", [None, 3, 1])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"hand_down": "poor"}, {"form": "difference"}, {"form": "difference", "bracket_norm": True}],
+    ids=str,
+)
 def test_a_level_in_few_products_is_the_level(
-    kernel: str, out_features: int, block_features: int, survivors: int | None
+    kernel: str, out_features: int, block_features: int, survivors: int | None, options: dict[str, Any]
 ) -> None:
     torch.manual_seed(0)
-    block = nn.Conv2d(4, block_features, 3, padding=1, padding_mode="replicate")
-    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel)
+    block = nn.Sequential(nn.Conv2d(4, block_features, 3, padding=1, padding_mode="replicate"), nn.SiLU())
+    residual = LaplacianResidual(block, 4, out_features, (9, 6), (5, 4), kernel, **options)
     _assert_both_paths_agree(residual, survivors)
 
 
@@ -162,6 +169,30 @@ def test_a_hook_on_a_layer_is_called() -> None:
     with fast_path():
         block(torch.randn(2, 16, 8, 8, device="cuda"))
     assert called == [True]
+
+
+def test_channels_are_dropped_alike_in_both_halves_of_a_batch() -> None:
+    layer = nn.Dropout2d(0.3)
+    torch.manual_seed(0)
+    with SharedMasks(8):
+        expected = layer(torch.ones(8, 6, 5, 5))
+    torch.manual_seed(0)
+    with SharedMasks(8):
+        mask = drawn_mask(layer, torch.empty(8, 5, 5, 6))
+    assert mask is not None
+    assert torch.equal(mask[:4], mask[4:])
+    assert torch.equal(mask.view(8, 6, 1, 1).expand(8, 6, 5, 5), expected)
+
+
+@pytest.mark.usefixtures("composed_here")
+def test_levels_that_few_products_do_not_make_are_left_to_layers() -> None:
+    r = torch.randn(2, 4, 8, 8)
+    strided = nn.Conv2d(4, 4, 2, stride=2, bias=False)
+    for options in ({"hand_down": strided}, {"form": "difference", "hand_down": strided}):
+        residual = LaplacianResidual(InvertedBlock(4, 2, 1), 4, 4, 8, 4, **options)
+        with fast_path():
+            assert not can_fuse_level(residual, None)
+            residual(r)
 
 
 def test_channels_are_dropped_as_the_layer_would_drop_them() -> None:

@@ -124,7 +124,8 @@ def test_a_saved_network_without_a_run_is_judged_on_a_named_data_set(easy: Path,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mean": [0.1, 0.2]}, "mean and std should have 3 numbers each"),
+        ({"mean": [0.1, 0.2]}, "mean and std must have one number per channel each, got 2 and 3"),
+        ({"mean": [0.1, 0.2], "std": [0.1, 0.2]}, "mean should have 3 numbers, one for each channel"),
         ({"std": [0.1, 0.2, 0.0]}, "std must be above 0"),
         ({"class_names": ["a", "b"]}, "2 class names for a network of 3 classes"),
     ],

@@ -49,6 +49,16 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sgd": {"epochs": EPOCHS, "optimizer": "sgd", "learning_rate": 0.05},
     "sgd without momentum": {"epochs": EPOCHS, "optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.05},
     "random resolutions": {"epochs": EPOCHS, "resolutions": [8, 5, 4], "trivial_augment": True},
+    "averaged": {
+        "epochs": EPOCHS,
+        "optimizer": "sgd",
+        "nesterov": True,
+        "learning_rate": 0.05,
+        "warm_up": 1.5,
+        "weight_averaging": 0.9,
+        "label_smoothing": 0.1,
+        "cutout": 0.4,
+    },
 }
 
 

@@ -254,7 +254,7 @@ def test_a_full_disk_when_the_network_is_saved_is_a_failed_run(
     easy: Path, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("arrn.saving.write_atomically", _raise_full)
+        patched.setattr("arrn.model_folder.write_atomically", _raise_full)
         with pytest.raises(RunError, match=r"No space left on device; the last checkpoint is kept.*--resume"):
             train_tiny(easy, tmp_path / "run")
     assert not is_finished(tmp_path / "run")

@@ -142,10 +142,10 @@ def test_kernels_by_name_and_back() -> None:
         (lambda: kernel("perfekt"), "unknown kernel 'perfekt'; did you mean 'perfect'"),
         (lambda: kernel("fair", sigma=1), "takes zero_crossings, beta"),
         (lambda: WhittakerShannon("mirror"), "unknown boundary 'mirror'"),
-        (lambda: KaiserSinc(zero_crossings=0), "zero_crossings must be at least 1, got 0"),
-        (lambda: KaiserSinc(beta=float("nan")), "beta must be above 0, got nan"),
-        (lambda: TruncatedGaussian(sigma=-1), "sigma must be above 0, got -1"),
-        (lambda: TruncatedGaussian(radius=0.2), "radius must be at least 0.5, got 0.2"),
+        (lambda: KaiserSinc(zero_crossings=0), "zero_crossings must be a number from 1 to 1000, got 0"),
+        (lambda: KaiserSinc(beta=float("nan")), "beta must be a number from 0.001 to 500, got nan"),
+        (lambda: TruncatedGaussian(sigma=-1), "sigma must be a number from 0.001 to 1000, got -1"),
+        (lambda: TruncatedGaussian(radius=0.2), "radius must be a number from 0.5 to 1000, got 0.2"),
         (lambda: WhittakerShannon().matrix(0, 4), "at least 1, got 0"),
         (lambda: WhittakerShannon().matrix(4, 2.5), "whole number, got 2.5"),
     ],
@@ -162,7 +162,7 @@ def test_options_of_a_kernel_may_be_changed_and_a_kernel_itself_may_not() -> Non
         kernel(WhittakerShannon(), boundary="periodic")
     with pytest.raises(ArrnError, match="need its name"):
         kernel({"boundary": "periodic"})
-    with pytest.raises(ArrnError, match="zero_crossings must be at least 1, got '6'"):
+    with pytest.raises(ArrnError, match="zero_crossings must be a number from 1 to 1000, got '6'"):
         KaiserSinc("6")  # type: ignore[arg-type]
 
 

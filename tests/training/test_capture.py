@@ -23,12 +23,15 @@ KINDS: dict[str, tuple[str, dict[str, Any], Recipe]] = {
     "zero-preserving blocks": ("arrn_small", {"block": "zero_preserving"}, Recipe()),
     "levels without a block": ("arrn_small", {"blockless": [24, 6, 4]}, Recipe()),
     "channels dropped in blocks": ("arrn_small", {"block_dropout": 0.2}, Recipe()),
+    "the difference form": ("arrn_small", {"form": "difference", "bracket_norm": True, "block_dropout": 0.2}, Recipe()),
+    "dense blocks": ("arrn_small", {"form": "difference", "block": "dense", "block_dropout": 0.2}, Recipe()),
     "a transplant": ("arrn_mobilenet_v3_small", {}, Recipe()),
     "a baseline": ("mobilenet_v3_small", {}, Recipe(learning_rate=1e-4)),
     "random resolutions": ("resnet18_small_stem", {"width": 8}, Recipe(resolutions=(32, 16, 8))),
     "switchable norms": ("resnet18_switchable", {}, Recipe(resolutions=(32, 16, 8))),
     "a Fourier operator": ("fourier_operator", {}, Recipe()),
     "TrivialAugmentWide": ("arrn_small", {}, Recipe(trivial_augment=True)),
+    "averaged weights": ("arrn_small", {}, Recipe(weight_averaging=0.9, cutout=0.4, label_smoothing=0.1)),
     "SGD": ("arrn_small", {}, Recipe(optimizer="sgd", momentum=0.9, learning_rate=1e-2)),
 }
 
@@ -37,7 +40,7 @@ def make_step(name: str, options: dict[str, Any], recipe: Recipe, device: str, c
     torch.manual_seed(0)
     model = order_memory(arrn.create_model(name, num_classes=10, **options).to(device), ndim=2).train()
     normalisation = Normalisation((0.5,) * 3, (0.25,) * 3)
-    augmentation = Augmentation(normalisation, trivial_augment=recipe.trivial_augment)
+    augmentation = Augmentation(normalisation, trivial_augment=recipe.trivial_augment, cutout=recipe.cutout)
     return TrainingStep(model, augmentation, recipe, STEPS, seed=0, captured=captured)
 
 
@@ -94,3 +97,18 @@ def test_it_goes_on_from_a_checkpoint_as_if_it_had_not_stopped() -> None:
     second = make_step(*KINDS["an ARRN"], "cuda", captured=True)
     restore_state(second, copy.deepcopy(state_tensors(first)))
     torch.testing.assert_close(losses(second, data, range(8, 20)), expected[8:], rtol=0.02, atol=0.02)
+
+
+@GPU
+def test_a_recorded_step_averages_the_weights_with_the_share_of_each_step() -> None:
+    made = make_step("arrn_small", {}, Recipe(weight_averaging=0.9), "cuda", captured=True)
+    names = [name for name, tensor in made.model.state_dict().items() if tensor.is_floating_point()]
+    expected = {name: made.model.state_dict()[name].clone() for name in names}
+    data = batches("cuda")
+    for number in range(10):
+        made(data[number % len(data)], number)
+        kept = min(0.9, (number + 1) / (number + 10))
+        expected = {name: kept * expected[name] + (1 - kept) * made.model.state_dict()[name] for name in names}
+    found = made.result.state_dict()
+    for name in names:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)

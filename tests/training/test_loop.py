@@ -36,7 +36,7 @@ class CountingStep:
     now = 0.0  # what the clock says
 
     def __init__(self, team: Team, dies_in: int | None) -> None:
-        self.model = nn.Linear(1, 1)
+        self.model = self.result = nn.Linear(1, 1)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
         self.team = team
         self.steps, self.dies_in = 0, dies_in

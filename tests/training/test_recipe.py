@@ -30,6 +30,11 @@ recipes = st.builds(
     resolutions=st.lists(st.integers(1, 512), max_size=4).map(tuple),
     policy=st.sampled_from(["exact", "cheap"]),
     precision=st.sampled_from(["auto", "float32", "bfloat16"]),
+    label_smoothing=shares,
+    weight_averaging=shares,
+    cutout=shares,
+    warm_up=shares,
+    nesterov=st.booleans(),
 )
 
 
@@ -49,6 +54,11 @@ def test_the_papers_recipe_for_cifar_number_by_number() -> None:
         "resolutions": (),
         "policy": "exact",
         "precision": "auto",
+        "label_smoothing": 0.0,
+        "weight_averaging": 0.0,
+        "cutout": 0.0,
+        "warm_up": 0.0,
+        "nesterov": False,
     }
     assert recipe_for("cifar10") == recipe_for("cifar100") == recipe_for("sample") == PAPER_CIFAR
 
@@ -83,7 +93,7 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
     [
         ("epoch = 3", "unknown option of a recipe: 'epoch'; did you mean 'epochs'"),
         ("[training]\nepochs = 3", "unknown option of a recipe: 'training'"),
-        ("epochs = 0", "epochs must be a whole number of at least 1, got 0"),
+        ("epochs = 0", "epochs must be a whole number from 1 to 1000000, got 0"),
         ("epochs = 1.5", "epochs must be a whole number"),
         ("epochs = true", "epochs must be a whole number"),
         ("learning_rate = 0.0", "learning_rate must be a number above 0"),
@@ -101,6 +111,16 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         ("trivial_augment = 1", "trivial_augment must be true or false, got 1"),
         ('optimizer = "adam"', "optimizer must be 'adamw' or 'sgd', got 'adam'"),
         ("policy = 2020-01-01", "policy must be 'exact' or 'cheap'"),
+        ("epochs = 10000000000000000000000000000", "is not valid TOML: a whole number of 94 bits"),
+        ("epochs = 9223372036854775807", "epochs must be a whole number from 1 to 1000000, got 9223372036854"),
+        ("batch_size = 1000001", "batch_size must be a whole number from 1 to 1000000"),
+        ("resolutions = [9223372036854775807]", "resolutions must be a list of whole numbers from 1 to"),
+        ("resolutions = [" + "8," * 100 + "]", "resolutions must be a list of whole numbers"),
+        ("label_smoothing = 1.0", "label_smoothing must be a number in [0, 1)"),
+        ("weight_averaging = 1", "weight_averaging must be a number in [0, 1)"),
+        ("cutout = -0.1", "cutout must be a number in [0, 1)"),
+        ("nesterov = 1", "nesterov must be true or false"),
+        ("epochs = 3\nwarm_up = 3", "warm_up must be less than all 3 epochs, got 3"),
         ("epochs == 3", "is not valid TOML"),
         ("epochs = " + "[" * 5000, "is not valid TOML"),
     ],

@@ -8,8 +8,10 @@ from torch import nn
 
 import arrn
 from arrn.data import Augmentation, Batch, Normalisation
+from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError
 from arrn.training import Recipe, TrainingStep
+from arrn.training.checkpoints import restore_state, state_tensors
 from arrn.training.step import autocast_for, order_memory
 from small_runs import TINY
 
@@ -45,6 +47,78 @@ def test_a_step_is_gradient_descent_on_the_mean_cross_entropy() -> None:
     total, correct, seen = step.totals
     assert total == pytest.approx(6 * float(loss.detach()), rel=1e-5)
     assert (correct, seen) == (int((logits.argmax(1) == images.labels).sum()), 6)
+
+
+def test_options_that_are_off_leave_a_step_as_it_was_to_the_bit() -> None:
+    model = tiny(dropout=0.5)
+    reference, images = copy.deepcopy(model), batch()
+    step = step_of(model, PLAIN)
+    step(images, 0)
+    assert step.result is model
+    state = torch.get_rng_state()
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, fused=True)
+    torch.manual_seed(derive_seed(0, "step", 0))
+    pixels = Augmentation(Normalisation((0.5,) * 3, (0.25,) * 3), False, 0.0)(images.images)
+    loss = nn.functional.cross_entropy(reference(pixels), images.labels, reduction="sum")
+    torch.autograd.backward(loss / 6)
+    optimizer.step()
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), reference.parameters(), strict=True))
+
+
+def test_label_smoothing_is_a_mixture_with_the_mean_over_classes() -> None:
+    totals = []
+    for smoothing in (0.0, 0.3):
+        step = step_of(tiny(head_dropout=0.0), PLAIN.with_options({"label_smoothing": smoothing}))
+        torch.manual_seed(3)
+        step(batch(), 0)
+        totals.append(step.totals[0])
+    model = tiny(head_dropout=0.0)
+    torch.manual_seed(3)
+    logits = model((batch().images / 255 - 0.5) / 0.25)
+    even = -logits.log_softmax(dim=1).mean(dim=1).sum().detach()
+    assert totals[1] == pytest.approx(0.7 * totals[0] + 0.3 * float(even), rel=1e-5)
+
+
+def test_the_average_of_the_weights_is_a_moving_one_that_begins_quickly() -> None:
+    model, images = tiny(), batch()
+    step = step_of(model, PLAIN.with_options({"weight_averaging": 0.2}))
+    expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for number, kept in enumerate((0.1, 2 / 11, 0.2)):
+        step(images, number)
+        for name, tensor in model.state_dict().items():
+            expected[name] = kept * expected[name] + (1 - kept) * tensor if tensor.is_floating_point() else tensor
+    assert step.result is not model
+    assert step.result.config == model.config
+    for name, tensor in step.result.state_dict().items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-6)
+    assert any("running_mean" in name for name in expected)
+
+
+def test_averaging_leaves_the_training_itself_as_it_is() -> None:
+    models = []
+    for decay in (0.0, 0.9):
+        model, images = tiny(dropout=0.5), Batch(torch.full((6, 3, 8, 8), 7, dtype=torch.uint8), torch.arange(6) % 3)
+        step = step_of(model, Recipe(weight_averaging=decay))
+        step(images, 0)
+        step(images, 1)
+        models.append(model)
+    assert all(torch.equal(a, b) for a, b in zip(*(m.state_dict().values() for m in models), strict=True))
+
+
+def test_an_average_is_checkpointed_and_one_that_is_missing_is_an_error() -> None:
+    recipe, images = Recipe(weight_averaging=0.9), batch()
+    first, second = (step_of(tiny(), recipe) for _ in range(2))
+    first(images, 0)
+    saved = {name: tensor.clone() for name, tensor in state_tensors(first).items()}
+    restore_state(second, saved)
+    for step in (first, second):
+        step(images, 1)
+    assert all(torch.equal(a, b) for a, b in zip(state_tensors(first).values(), state_tensors(second).values()))
+    without = {name: tensor for name, tensor in saved.items() if not name.startswith("average.")}
+    restore_state(step_of(tiny(), Recipe()), without)
+    with pytest.raises(ArrnError, match="checkpoint is not of this network.*stem"):
+        restore_state(second, without)
 
 
 def test_totals_add_up_and_start_again() -> None:

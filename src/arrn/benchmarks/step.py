@@ -80,7 +80,7 @@ def _prepare(
     shape = input_shape(model, batch)
     order_memory(model.to(settings.device), ndim=len(shape) - 2).train()
     normalisation = Normalisation((0.5,) * shape[1], (0.25,) * shape[1])
-    augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment)
+    augmentation = Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment, recipe.cutout)
     step = TrainingStep(model, augmentation, recipe, _STEPS, 0, compiled=way.compiled, captured=way.captured)
     numbers = itertools.count()
     batches = [_random_batch(shape, class_count(model), settings.device) for _ in range(_ROTATION)]

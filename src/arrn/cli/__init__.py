@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import re
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
 from arrn.cli.console import keep_freed_memory
-from arrn.errors import ArrnError, RunError, missing_package
+from arrn.errors import ArrnError, RunError, first_line, missing_package, plain
 
 __all__ = ["main"]
 
@@ -27,10 +31,13 @@ def main() -> None:
     except ModuleNotFoundError as error:
         _fail(str(missing_package("the command line", error.name)), 2)
     keep_freed_memory()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal or a file that does not take every letter
+            stream.reconfigure(errors="backslashreplace")
     # What typer calls usage errors: it brings a click of its own, older versions use the package.
     usage_error: type[Exception] = typer.BadParameter.__mro__[1]
     try:
-        with _terminated_as_interrupted():
+        with _terminated_as_interrupted(), _warned_plainly():
             code = app(prog_name="arrn", standalone_mode=False)
     except ArrnError as error:
         _fail(str(error), 1 if isinstance(error, RunError) else 2)
@@ -41,9 +48,14 @@ def main() -> None:
     except usage_error as error:
         message: str = error.format_message()  # type: ignore[attr-defined]
         if not message.strip() or "\n" in message:  # `arrn` alone: it is the help, which typer may have printed
-            sys.stderr.write(message)
+            sys.stderr.write(_plain_lines(message))
             sys.exit(2)
         _fail(f"{message} ({_command(error)} --help tells more)", 2)
+    except (MemoryError, RuntimeError) as error:
+        # torch says so in words.
+        if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):
+            raise
+        _fail(f"there is not enough memory for this: {first_line(error)}", 1)
     except (KeyboardInterrupt, typer.Abort):
         code = _KILLED_BY_SIGINT
     if code == _KILLED_BY_SIGINT:
@@ -52,8 +64,41 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"arrn: {' '.join(message.split())}\n")
+    sys.stderr.write(f"arrn: {plain(' '.join(message.split()))}\n")
     sys.exit(code)
+
+
+def _plain_lines(text: str) -> str:
+    return "\n".join(map(plain, text.split("\n")))
+
+
+class _PlainFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return _plain_lines(super().format(record))
+
+
+@contextmanager
+def _warned_plainly() -> Iterator[None]:
+    """Warnings, of which nobody but the terminal hears, name files and classes too."""
+
+    def in_words(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return f"{_plain_lines(f'{category.__name__}: {message}')}\n"
+
+    handler, before = logging.lastResort, warnings.formatwarning
+    warnings.formatwarning = in_words
+    if handler is not None:
+        handler.setFormatter(_PlainFormatter())
+    try:
+        with warnings.catch_warnings():
+            # Pillow's word on large images, which are refused right after it.
+            warnings.filterwarnings("ignore", "Image size .* decompression bomb")
+            yield
+    finally:
+        warnings.formatwarning = before
+        if handler is not None:
+            handler.setFormatter(None)
 
 
 def _command(error: Exception) -> str:

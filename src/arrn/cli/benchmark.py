@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from arrn.cli.console import assignments, check_plot, print_wide, say, whole_numbers
+from arrn.cli.console import assignments, check_plot, print_wide, say, shown, whole_numbers
 from arrn.errors import ArrnError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
@@ -204,9 +203,9 @@ def times_table(subject: str, measurements: Sequence[Measurement]) -> Table:
     )
     for group in _by_case(measurements):
         for n, measured in enumerate(group):
-            cells = [escape(measured.case) if n == 0 else "", measured.way]
+            cells = [measured.case if n == 0 else "", measured.way]
             if measured.time is None:
-                table.add_row(*cells, "failed", end_section=n == len(group) - 1)
+                table.add_row(*map(shown, [*cells, "failed"]), end_section=n == len(group) - 1)
                 continue
             cells += [format_seconds(measured.time.median), f"{measured.time.spread:.0%}"]
             cells.append("" if measured.faster is None else f"{measured.faster:.2f}x")
@@ -215,7 +214,7 @@ def times_table(subject: str, measurements: Sequence[Measurement]) -> Table:
             cells.append("" if measured.over_floor is None else f"{measured.over_floor:.3g}")
             if memory:
                 cells += [_memory(measured.facts, group[0].facts, name) for name in ("peak_allocated", "peak_held")]
-            table.add_row(*cells, end_section=n == len(group) - 1)
+            table.add_row(*map(shown, cells), end_section=n == len(group) - 1)
     return table
 
 
@@ -240,7 +239,8 @@ def inference_table(measurements: Sequence[Measurement]) -> Table:
         cells.append(f"{max((m.time.spread for m in group if m.time is not None), default=0):.0%}")
         floors, last = group[-1].floors, group[-1].over_floor
         cells += ["", ""] if floors is None else [format_seconds(floors.traffic), format_seconds(floors.arithmetic)]
-        table.add_row(f"{line} at {group[0].facts['resolution']}", *cells, "" if last is None else f"{last:.3g}")
+        cells = [f"{line} at {group[0].facts['resolution']}", *cells, "" if last is None else f"{last:.3g}"]
+        table.add_row(*map(shown, cells))
     return table
 
 
@@ -256,8 +256,8 @@ def falls_table(measurements: Sequence[Measurement]) -> Table:
     for measured in measurements:
         facts = measured.facts
         table.add_row(
-            _name(facts),
-            str(facts["resolution"]),
+            shown(_name(facts)),
+            shown(facts["resolution"]),
             f"{_number(facts, 'multiply_adds') / 1e6:.4g}",
             format_seconds(_number(facts, "seconds_per_image")),
             format_seconds(_number(facts, "test_set_seconds")),
@@ -273,13 +273,13 @@ def comparison_table(comparison: Comparison, before: str, after: str) -> Table:
         "What moved",
         "change of the time; * beyond the spread of either run",
         ["case", "way"],
-        [escape(before), escape(after), "spreads", "change", ""],
+        [before, after, "spreads", "change", ""],
     )
     for change in comparison.changes:
         subject, case, way = change.key
         table.add_row(
-            escape(f"{subject}: {case}"),
-            way,
+            shown(f"{subject}: {case}"),
+            shown(way),
             format_seconds(change.before.median),
             format_seconds(change.after.median),
             f"{change.before.spread:.0%}, {change.after.spread:.0%}",
@@ -290,11 +290,11 @@ def comparison_table(comparison: Comparison, before: str, after: str) -> Table:
 
 
 def _table(title: str, caption: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=title, caption=caption)
+    table = Table(title=shown(title, "table.title"), caption=caption)
     for column in texts:
-        table.add_column(column)
+        table.add_column(shown(column))
     for column in numbers:
-        table.add_column(column, justify="right")
+        table.add_column(shown(column), justify="right")
     return table
 
 
@@ -310,7 +310,7 @@ def _time_and_ratio(measured: Measurement | None, first: bool) -> str:
 def _name(facts: Mapping[str, Fact]) -> str:
     """A network, and whether it adapts."""
     how = {"True": ", adapted", "False": ", all levels"}.get(str(facts["adapt"]), "")
-    return escape(f"{facts['model']}{how}")
+    return f"{facts['model']}{how}"
 
 
 def _by_case(measurements: Sequence[Measurement]) -> Iterator[list[Measurement]]:

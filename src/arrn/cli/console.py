@@ -15,8 +15,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, plain
 
 LEADS = os.environ.get("RANK", "0") == "0"
 """Whether this process speaks and writes for all that `torchrun` started."""
@@ -30,8 +31,17 @@ def print_wide(table: Table) -> None:
 
 
 def say(text: str) -> None:
-    """Prints a line as it is: paths and class names may hold what rich would take for markup."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    """Prints one line as it is: paths and class names may hold markup, escapes for the terminal, line breaks."""
+    console.print(shown(text), highlight=False, soft_wrap=True)
+
+
+def shown(text: object, style: str = "") -> Text:
+    """What others may have written, for a table or a line: neither markup nor control characters act in it.
+
+    >>> shown("[red]cat\\x1b[2J").plain
+    '[red]cat\\\\x1b[2J'
+    """
+    return Text(plain(text), style)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from arrn.cli.console import console
+from arrn.cli.console import console, say
 from arrn.cli.evaluate import accuracy_table
 from arrn.cli.progress import watch
 
@@ -39,9 +39,6 @@ def demo(
     from arrn.runs import Machine
 
     machine = Machine(device=device)
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
 
     lines = {}
     for contender in CONTENDERS:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
-from arrn.cli.console import LEADS, check_plot, console, say, whole_numbers
+from arrn.cli.console import LEADS, check_plot, console, say, shown, whole_numbers
 from arrn.errors import ArrnError
 
 _UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
@@ -148,12 +148,15 @@ def _balanced_table(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
 
 
 def _resolution_table(
-    lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str, caption: str, cell: Callable[[Mapping[str, Any]], str]
+    lines: Mapping[str, Sequence[Mapping[str, Any]]],
+    title: str,
+    caption: str,
+    cell: Callable[[Mapping[str, Any]], Text | str],
 ) -> Table:
-    table = Table(title=escape(title), caption=caption)
+    table = Table(title=shown(title, "table.title"), caption=caption)
     table.add_column("resolution", justify="right")
     for label in lines:
-        table.add_column(escape(label), justify="right")
+        table.add_column(shown(label), justify="right")
     sizes = sorted({point["resolution"] for points in lines.values() for point in points}, reverse=True)
     for size in sizes:
         found = [next((p for p in points if p["resolution"] == size), None) for points in lines.values()]
@@ -161,9 +164,9 @@ def _resolution_table(
     return table
 
 
-def _accuracy(point: Mapping[str, Any]) -> str:
+def _accuracy(point: Mapping[str, Any]) -> Text:
     low, high = point["interval"]
-    return escape(f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
+    return shown(f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
 
 
 def _level_table(results: Sequence[Mapping[str, Any]]) -> Table:
@@ -180,5 +183,5 @@ def _level_table(results: Sequence[Mapping[str, Any]]) -> Table:
             share = level["correct"] / level["total"]
             point = {"accuracy": share, "interval": wilson_interval(level["correct"], level["total"])}
             how = "" if result["policy"] is None else result["policy"]
-            table.add_row(how, level["grid"], str(level["total"]), _accuracy(point))
+            table.add_row(how, shown(level["grid"]), str(level["total"]), _accuracy(point))
     return table

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from arrn.cli.console import console, say
+from arrn.cli.console import console, say, shown
 from arrn.errors import ArrnError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
@@ -26,6 +25,9 @@ def predict(
     images: Annotated[list[Path], typer.Argument(help="Images, wav files, or npy files of volumes, of any sizes.")],
     policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    max_pixels: Annotated[
+        int | None, typer.Option(min=1, help="Refuse larger images, or volumes of more voxels [default: 64 million].")
+    ] = None,
 ) -> None:
     """Tell what is in pictures, sounds or volumes, each at the level of the network that fits its size.
 
@@ -39,7 +41,7 @@ def predict(
 
     arrn predict runs/digits seven.wav
     """
-    from arrn.data import BadSample, read_input
+    from arrn.data import BadSample, header_size, read_input
     from arrn.evaluation import predict as answer
     from arrn.nn.network import as_network, as_policy, config_of
     from arrn.runs import load_network, pick_device
@@ -48,18 +50,21 @@ def predict(
     model, metadata, normalisation = load_network(folder, pick_device(device))
     if chosen is not None and not as_network(model).adapts:
         say(f"{config_of(model)['name']} has no levels to skip: --policy changes nothing")
-    axes, channels, window = as_network(model).ndim, normalisation.channels, metadata.window or 1.0
+    network = as_network(model)
+    axes, channels, window = network.ndim, normalisation.channels, metadata.window or 1.0
+    top = network.grids[0] if network.grids else None
     readable: list[tuple[Path, Grid]] = []
     bad: list[BadSample] = []
 
     def read() -> Iterator[torch.Tensor]:
         for path in images:
             try:
-                pixels = read_input(path, axes, channels, window)
+                size = header_size(path, str(path), max_pixels) if axes == 2 else None
+                pixels = read_input(path, axes, channels, window, top=top, max_pixels=max_pixels)
             except BadSample as error:
                 bad.append(error)
                 continue
-            readable.append((path, tuple(pixels.shape[1:])))
+            readable.append((path, size or tuple(pixels.shape[1:])))  # very large images are not read whole
             yield pixels
 
     inputs = read()
@@ -84,9 +89,9 @@ def _show(files: Sequence[tuple[Path, Grid]], predictions: Sequence[Prediction],
         table.add_column(column, justify="left" if column in ("image", "class") else "right", overflow="fold")
     for (path, size), prediction in zip(files, predictions, strict=True):
         table.add_row(
-            escape(str(path)),
+            shown(path),
             "x".join(map(str, size)),
-            str(prediction.label) if names is None else escape(names[prediction.label]),
+            shown(prediction.label if names is None else names[prediction.label]),
             f"{prediction.probability:.1%}",
             format_grid(prediction.grid),
             f"{1e3 * prediction.seconds:.1f} ms",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+
+from arrn.cli.console import shown
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.supervising import JobProgress
@@ -170,7 +171,7 @@ def progress_table(progress: Sequence[JobProgress], room: int | None = None) -> 
         left = duration(each.seconds_left) if each.state == "training" else ""
         style = _STYLES.get(each.state, "dim")
         epoch = f"{each.epoch}/{each.epochs}"
-        table.add_row(escape(each.job.title), each.state, epoch, accuracy, left, style=style)
+        table.add_row(shown(each.job.title), each.state, epoch, accuracy, left, style=style)
     return table
 
 
@@ -187,7 +188,7 @@ class _BoardLines:
             due = each.epoch > epoch and time.monotonic() - when > _SECONDS_BETWEEN_LINES
             if each.state != state or due:
                 self.told[each.job.title] = (each.state, each.epoch, time.monotonic())
-                self.console.print(_board_line(each), markup=False, highlight=False, soft_wrap=True)
+                self.console.print(shown(_board_line(each)), highlight=False, soft_wrap=True)
 
 
 def _board_line(progress: JobProgress) -> str:

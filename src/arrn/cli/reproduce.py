@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from arrn.cli.console import console, data_root, print_wide, say
+from arrn.cli.console import console, data_root, print_wide, say, shown
 from arrn.cli.progress import board, watch
 from arrn.datasets import REPRODUCED
 from arrn.errors import RunError
@@ -125,14 +124,14 @@ def _is_untimed(job: Job) -> bool:
 
 def job_table(jobs: Sequence[Job], title: str) -> Table:
     """A row for each job: what it is and how far."""
-    table = Table(title=escape(title))
+    table = Table(title=shown(title, "table.title"))
     for column in ("run", "model", "experiments", "epochs", "state"):
         # Names of designs may be longer than a terminal is wide: they fold, so that the rest is seen.
         short = column in ("epochs", "state")
         table.add_column(column, justify="right" if column == "epochs" else "left", no_wrap=short, overflow="fold")
     for job in jobs:
         cells = (job.title, job.settings.model, ", ".join(job.experiments))
-        table.add_row(*map(escape, cells), str(job.settings.recipe.epochs), job.state())
+        table.add_row(*map(shown, cells), str(job.settings.recipe.epochs), job.state())
     return table
 
 
@@ -161,7 +160,8 @@ def run_jobs(jobs: Sequence[Job], at_once: int, timing: bool = False) -> RunErro
     failed = [progress for progress in ended if progress.state == "failed"]
     for progress in failed:
         say(f"{progress.job.title} failed; the end of {progress.job.output}:")
-        say("".join(f"    {line}\n" for line in progress.last_words.splitlines()).rstrip("\n"))
+        for line in progress.last_words.splitlines():
+            say(f"    {line}")
     names = ", ".join(progress.job.title for progress in failed)
     wrong = f"{len(failed)} of {len(jobs)} runs failed: {names}; the same command tries them again"
     return RunError(wrong) if failed else None

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from arrn.cli.console import console, data_root, numbers, print_wide, say, set_or_path, whole_numbers
+from arrn.cli.console import console, data_root, numbers, print_wide, say, set_or_path, shown, whole_numbers
 from arrn.cli.reproduce import job_table, run_jobs
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError
@@ -171,14 +170,15 @@ def _show(standings: Sequence[Standing], title: str, stem: Path, command: str) -
 
     front = {standing.name for standing in find_front(standings)}
     table = Table(
-        title=escape(title), caption="mean accuracy in % over all resolutions; *: none is better for its cost"
+        title=shown(title, "table.title"),
+        caption="mean accuracy in % over all resolutions; *: none is better for its cost",
     )
     for column in ("", "design", "accuracy", "multiply-adds", "parameters"):
         table.add_column(column, justify="left" if column == "design" else "right", overflow="fold")
     for number, standing in enumerate(standings, 1):
         cost, count = f"{standing.multiply_adds / 1e6:.1f} M", f"{standing.parameters / 1e6:.2f} M"
         accuracy = f"{100 * standing.mean_accuracy:.1f}{'*' if standing.name in front else ' '}"
-        table.add_row(str(number), escape(standing.name), accuracy, cost, count)
+        table.add_row(str(number), shown(standing.name), accuracy, cost, count)
     console.print(table)
     points = [
         ParetoPoint(str(number), standing.multiply_adds, standing.mean_accuracy, standing.name in front)

@@ -12,13 +12,15 @@ from arrn.signal.scaling import Normalisation
 
 
 class Augmentation(nn.Module):
-    """Normalisation, a horizontal flip for half of the samples, a crop from the zero-padded image.
+    """Normalisation, a horizontal flip for half of the samples, a crop from the zero-padded image, a cut-out square.
 
     Of sound, the crop is a random shift, and a flip would play it backwards (runs leave it out).
 
     In the paper's order: zeros are padded after normalisation, so they are the mean colour. The
     padding is a part of the size, the same part on every grid: 1/8 is the paper's 4 at 32x32.
-    TrivialAugmentWide, where it is wanted, comes before all that, as its operations are for uint8.
+    TrivialAugmentWide, where it is wanted, comes before all that, as its operations are for uint8. A cut-out
+    square (interval, cube), where it is wanted, comes last: its centre may be at any place of the sample, so that a
+    part of it may lie outside.
     Randomness comes from torch's generator of the device.
 
     Args:
@@ -26,6 +28,7 @@ class Augmentation(nn.Module):
         flip: whether to mirror half of the samples along the last axis.
         padding: the padding along each edge as a part of the size; 0 does not crop.
         trivial_augment: whether `TrivialAugmentWide` goes first; only for grey and colour images.
+        cutout: the side of a square that is set to the mean value, as a part of the size; 0 leaves all of the sample.
 
     Shape: (batch, channels, *space), unchanged; with two axes in channels-last order.
     """
@@ -36,11 +39,13 @@ class Augmentation(nn.Module):
         flip: bool = True,
         padding: float = 1 / 8,
         trivial_augment: bool = False,
+        cutout: float = 0.0,
     ) -> None:
         super().__init__()
         self.normalisation = normalisation
         self.flip = flip
         self.padding = padding
+        self.cutout = cutout
         self.trivial_augment = TrivialAugmentWide() if trivial_augment else None
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -60,8 +65,22 @@ class Augmentation(nn.Module):
             shape = [batch, *(length if other == axis else 1 for other in range(ndim))]
             inside = inside & ((places >= 0) & (places < length)).view(shape)
             index.append(places.clamp(0, length - 1).view(shape))
+        if self.cutout:
+            inside = inside & ~self._cut_out(images)
         # Indexed by tensors on both sides, the channels move last: memory in channels-last order for free.
         everywhere: tuple[Any, ...] = (index[0], slice(None), *index[1:])
         shown = images[everywhere].movedim(-1, 1)
         cropped: torch.Tensor = self.normalisation(shown) * inside.unsqueeze(1)
         return cropped
+
+    def _cut_out(self, images: torch.Tensor) -> torch.Tensor:
+        """Which places of each sample are cut out, of shape (batch, *space)."""
+        (batch, _, *space), device = images.shape, images.device
+        square = torch.ones((), dtype=torch.bool, device=device)
+        for axis, length in enumerate(space):
+            side = round(length * self.cutout)
+            first = torch.randint(length, (batch, 1), device=device) - side // 2
+            places = torch.arange(length, device=device)
+            along = (places >= first) & (places < first + side)
+            square = square & along.view(batch, *(length if other == axis else 1 for other in range(len(space))))
+        return square

@@ -110,9 +110,25 @@ def files_in(folder: Path, codec: type[Codec] | Codec) -> Iterator[str]:
 
 def _subfolders(folder: Path) -> list[str]:
     try:
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not _passed_over(entry.name))
+        with os.scandir(folder) as entries:
+            there = [entry for entry in entries if not _passed_over(entry.name) and _is_folder(entry)]
     except OSError as error:
         raise _unreadable(error) from None
+    for entry in there:
+        if entry.is_symlink() and _holds(target := os.path.realpath(entry), os.path.realpath(folder)):
+            raise ArrnError(f"{folder / entry.name} links to {target}, which holds it: that is no class")
+    return sorted(entry.name for entry in there)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip(os.sep) + os.sep)
 
 
 def _walk(folder: Path, codec: type[Codec] | Codec) -> Iterator[str]:
@@ -127,7 +143,8 @@ def _walk(folder: Path, codec: type[Codec] | Codec) -> Iterator[str]:
 
 
 def _refuse_stray_files(folder: Path, codec: Codec) -> None:
-    stray = sorted(entry.name for entry in os.scandir(folder) if _is_read(entry.name, codec) and not entry.is_dir())
+    with os.scandir(folder) as entries:
+        stray = sorted(entry.name for entry in entries if _is_read(entry.name, codec) and not _is_folder(entry))
     if stray:
         more = f" (and {len(stray) - 1} more {codec.form.words})" if len(stray) > 1 else ""
         raise ArrnError(f"{folder / stray[0]}{more} lies outside of the class folders of {folder}: move or delete it")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import torch
 
+from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
 from arrn.data.source import Form, Source
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, first_line
+from arrn.reading import open_regular
 from arrn.signal.grid import Grid
 
 Array: TypeAlias = np.ndarray[Any, Any]
+_NPY, _SUFFIX = b"\x93NUMPY", ".npy"  # how a single array begins, and what names in an archive end in
+_AT_ONCE = 2**24  # bytes
 _SIZES = ("", "_64", "_128", "_224")  # MedMNIST's names for one set at several sizes; none is 28
 
 
@@ -38,11 +44,12 @@ class NpzArrays(Source):
 
     def __init__(self, file: str | os.PathLike[str], split: str, name: str | None = None) -> None:
         self.file = Path(file)
-        with _opened(self.file) as arrays:
-            train = _labels(arrays, "train", self.file)
-            labels = train if split == "train" else _labels(arrays, split, self.file)
-            shape, dtype = _shape_of(arrays, f"{split}_images", self.file)
-        self.key = f"{split}_images"
+        with _opened(self.file) as archive:
+            train = _labels(archive, "train", self.file)
+            labels = train if split == "train" else _labels(archive, split, self.file)
+            self.key = f"{split}_images"
+            with _member(archive, self.key, self.file) as (_, header):
+                shape, dtype = header.shape, header.dtype
         layout = array_layout(shape[1:], dtype)
         if layout is None:
             raise ArrnError(
@@ -52,7 +59,7 @@ class NpzArrays(Source):
         self._grid, channels, self._last = layout
         if shape[0] != len(labels):
             raise ArrnError(f"{self.file}: {shape[0]} {self.key}, but {len(labels)} {split}_labels")
-        class_names = tuple(map(str, range(int(train.max()) + 1)))
+        class_names = numbered_classes(train, f"{self.file}: train_labels")
         form = Form(len(self._grid), channels, torch.uint8)
         super().__init__(name or self.file.stem, split, class_names, labels, form)
         self._samples: Array | None = None
@@ -65,8 +72,8 @@ class NpzArrays(Source):
 
     def read(self, index: int) -> torch.Tensor:
         if self._samples is None:
-            with _opened(self.file) as arrays:
-                self._samples = _array(arrays, self.key, self.file)
+            with _opened(self.file) as archive:
+                self._samples = _array(archive, self.key, self.file)
         return channels_to_front(self._samples[index], self._last)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,8 +88,8 @@ def open_npz(file: Path, name: str | None = None) -> tuple[NpzArrays, NpzArrays 
     Raises:
         ArrnError: also for a class that the training split does not have.
     """
-    with _opened(file) as arrays:
-        there = {key.partition("_")[0] for key in arrays.files}
+    with _opened(file) as archive:
+        there = {key.partition("_")[0] for key in _keys(archive)}
     train = NpzArrays(file, "train", name)
     test, validation = (NpzArrays(file, split, name) if split in there else None for split in ("test", "val"))
     last = len(train.class_names) - 1
@@ -119,55 +126,112 @@ def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
+def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; whatever goes wrong while it is open is an `ArrnError`."""
     try:
-        stream = file.open("rb")
+        with open_regular(file) as stream:
+            if stream.read(len(_NPY)) == _NPY:
+                raise ArrnError(f"{file} is not an npz file: it holds a single array")
+            stream.seek(0)
+            with zipfile.ZipFile(stream) as archive:
+                yield archive
+    except (ArrnError, MemoryError):
+        raise
+    except zipfile.BadZipFile as error:
+        raise ArrnError(f"{file} is truncated or not an npz file: {first_line(error)}") from None
     except OSError as error:
         raise ArrnError(f"{file} cannot be read: {error.strerror or error}") from None
-    with stream:  # numpy leaves it open where the file is broken
-        try:
-            arrays = np.load(stream, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ArrnError(f"{file} is truncated or not an npz file: {str(error).splitlines()[0]}") from None
-        if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise ArrnError(f"{file} is not an npz file: it holds a single array")
-        with arrays:
-            yield arrays
+    except Exception as error:  # a damaged archive may bring anything
+        raise ArrnError(f"{file} is truncated or not an npz file: {first_line(error)}") from None
 
 
-def _array(arrays: Any, key: str, file: Path) -> Array:
-    _shape_of(arrays, key, file)
+@contextmanager
+def _member(archive: zipfile.ZipFile, key: str, file: Path) -> Iterator[tuple[IO[bytes], NpyHeader]]:
+    """An array's bytes, at the first number, and its header; all that it claims is checked before anything is read."""
+    name = f"{key}{_SUFFIX}"
+    if name not in archive.namelist():
+        raise ArrnError(f"{file} has no {key!r}; its keys are {', '.join(_keys(archive)) or 'none'}")
+    entry = archive.getinfo(name)
+    check_unpacked(entry.file_size, entry.compress_size, f"{file}: {key}")
     try:
-        found: Array = arrays[key]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
-        raise ArrnError(f"{file}: {key} cannot be read: {str(error).splitlines()[0]}") from None
-    return found
+        with archive.open(entry) as stream:
+            header = read_npy_header(stream)
+            if header.size != entry.file_size - stream.tell():
+                said = f"shape {header.shape} of {header.dtype}, {header.size:,} bytes"
+                raise ValueError(f"its header says {said}, and {entry.file_size - stream.tell():,} follow")
+            yield stream, header
+    except (ArrnError, MemoryError):
+        raise
+    except Exception as error:  # corrupt deflate data, a header that is no literal, a password
+        raise ArrnError(f"{file}: {key} cannot be read: {first_line(error)}") from None
 
 
-def _shape_of(arrays: Any, key: str, file: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype, from the array's header: the arrays may be gigabytes."""
-    if key not in arrays.files:
-        raise ArrnError(f"{file} has no {key!r}; its keys are {', '.join(arrays.files) or 'none'}")
-    try:
-        with arrays.zip.open(f"{key}.npy") as stream:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(stream)
-    except (KeyError, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ArrnError(f"{file}: {key} cannot be read: {str(error).splitlines()[0]}") from None
-    return shape, dtype
+def _keys(archive: zipfile.ZipFile) -> list[str]:
+    return [name.removesuffix(_SUFFIX) for name in archive.namelist() if name.endswith(_SUFFIX)]
 
 
-def _labels(arrays: Any, split: str, file: Path) -> torch.Tensor:
-    labels = _array(arrays, f"{split}_labels", file)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
-        raise ArrnError(
-            f"{file}: {split}_labels should be whole numbers, one class for each sample, got {labels.dtype} of shape "
-            f"{labels.shape}"
-        )
-    return torch.from_numpy(labels.astype(np.int64))
+def _array(archive: zipfile.ZipFile, key: str, file: Path) -> Array:
+    with _member(archive, key, file) as (stream, header):
+        found: Array = np.empty(header.size, np.uint8)
+        filled = 0
+        while filled < header.size:
+            part = stream.read(min(_AT_ONCE, header.size - filled))
+            if not part:
+                raise ValueError(f"{header.size:,} bytes are announced, and {filled:,} there")
+            found[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+            filled += len(part)
+        if stream.read(1):  # at its end, the sum is compared
+            raise ValueError(f"there are more than the {header.size:,} bytes that are announced")
+        return found.view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def _labels(archive: zipfile.ZipFile, split: str, file: Path) -> torch.Tensor:
+    key = f"{split}_labels"
+    with _member(archive, key, file) as (_, header):
+        count, *others = header.shape or (0,)
+        if not count or others not in ([], [1]) or header.dtype.kind not in "iu":
+            raise ArrnError(
+                f"{file}: {key} should be whole numbers, one class for each sample, got {header.dtype} of shape "
+                f"{header.shape}"
+            )
+        check_samples(count, f"{file}: {key}")
+    return torch.from_numpy(_array(archive, key, file).reshape(count).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What an npy file says of its array.
+
+    Attributes:
+        shape: of whole numbers of at least 0.
+        dtype: of numbers; objects, which would be pickled, are refused.
+        fortran: whether the first axis varies fastest.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+    @property
+    def size(self) -> int:
+        """The bytes that follow the header."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_npy_header(stream: IO[bytes]) -> NpyHeader:
+    """Reads a header, and leaves the stream where the numbers begin.
+
+    Raises:
+        ValueError: for what is none, and for arrays of objects, which are pickles; numpy may raise more.
+    """
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("it holds objects of Python, a pickle, which could run any code")
+    if min(shape, default=0) < 0 or dtype.itemsize == 0:
+        raise ValueError(f"an array of shape {shape} of {dtype} cannot be meant")
+    return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran))
 
 
 def array_layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Grid, int, bool] | None:

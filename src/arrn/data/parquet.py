@@ -9,6 +9,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -16,16 +17,19 @@ from typing import Any
 
 import torch
 
+from arrn.data.bounds import HIGHEST_RATE, check_samples, check_unpacked, numbered_classes
 from arrn.data.decoding import PICTURES, Codec
 from arrn.data.sound import SoundCodec, Window
 from arrn.data.source import IMAGE, SPLIT_NAMES, BadSample, Source
-from arrn.errors import ArrnError, needs
+from arrn.errors import ArrnError, first_line, needs
+from arrn.reading import check_regular
 
 # What Hugging Face's metadata call columns of files; where they say nothing, the name of the column tells.
 _IMAGES, _SOUNDS = "Image", "Audio"
 _NAMES = {_IMAGES: ("image", "img"), _SOUNDS: ("audio", "sound", "speech")}
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.parquet")
 _CACHE_BYTES = 2**30
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 2**30
 
 
 def find_parquet(root: Path, split: str) -> list[list[Path]]:
@@ -92,11 +96,12 @@ class ParquetFiles(Source):
             given = given or part.class_names
             if part.class_names not in (None, given):
                 raise ArrnError(f"{file} names its classes otherwise than the files before it: are they of one set?")
-        names = given or _numbered_classes(labels, self.files[0])
+        names = given or numbered_classes(labels, self.files[0])
         super().__init__(name or self.files[0].absolute().parent.name, split, names, labels)
         if len({part.kind for part in parts}) > 1:
             raise ArrnError(f"some of {self.files[0]} and the files beside it hold images, others sound")
         self._columns = tuple(part.column for part in parts)
+        self._rows = tuple(part.rows_of_groups for part in parts)
         # Row groups in order: the file, the group's number there, its first row there and in all.
         self._groups = tuple(
             (file, group, first)
@@ -153,7 +158,8 @@ class ParquetFiles(Source):
             if (file, group) in self._cache:
                 self._cache.move_to_end((file, group))
                 return self._cache[file, group]
-            images = _read_group(self.files[file], group, self._columns[file])
+            rows = self._rows[file][group]
+            images = _read_group(self.files[file], group, self._columns[file], rows)
             self._cache[file, group] = images
             while len(self._cache) > 1 and sum(kept.nbytes for kept in self._cache.values()) > _CACHE_BYTES:
                 self._cache.popitem(last=False)
@@ -176,27 +182,47 @@ def _starts(lengths: Iterable[int]) -> list[int]:
     return list(accumulate(lengths, initial=0))[:-1]
 
 
-def _read_group(file: Path, group: int, column: str) -> Any:
+@contextmanager
+def _reading(file: Path, what: str) -> Iterator[Any]:
+    """An open file, as `pyarrow.parquet` has it; whatever goes wrong with it is an `ArrnError`."""
     with needs("pyarrow", "reading parquet files"):
-        import pyarrow as pa
-        import pyarrow.compute as pc
         import pyarrow.parquet as pq
     try:
-        # Opened anew each time: an open file would be shared with forked workers. One thread, for the same reason.
+        check_regular(file)
         with pq.ParquetFile(file) as parquet:
-            images = parquet.read_row_group(group, columns=[column], use_threads=False).column(0)
-        return pc.struct_field(images, "bytes")
+            yield parquet
     except FileNotFoundError:
         raise ArrnError(f"{file} is missing") from None
-    except (OSError, pa.ArrowException) as error:
-        raise ArrnError(f"{file} is corrupt in row group {group}: {str(error).splitlines()[0]}") from None
+    except (ArrnError, ImportError):
+        raise
+    except Exception as error:  # arrow's own errors, those of Python for text that is none, and more
+        raise ArrnError(f"{file} is {what}: {getattr(error, 'strerror', None) or first_line(error)}") from None
 
 
-def _numbered_classes(labels: torch.Tensor, file: Path) -> tuple[str, ...]:
-    largest = int(labels.max())
-    if not 0 <= largest < len(labels):  # some class would have no samples, so these are no numbers of classes
-        raise ArrnError(f"{file}: its {len(labels)} labels go up to {largest}, classes are numbered from 0 on")
-    return tuple(map(str, range(largest + 1)))
+def _read_group(file: Path, group: int, column: str, rows: int) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # Opened anew each time: an open file would be shared with forked workers. One thread, for the same reason.
+    with _reading(file, f"corrupt in row group {group}") as parquet:
+        footer = parquet.metadata.row_group(group)
+        chunks = [footer.column(number) for number in range(footer.num_columns)]
+        stored = sum(part.total_compressed_size for part in chunks)
+        claimed = sum(part.total_uncompressed_size for part in chunks)
+        what = f"{file}: row group {group}"
+        check_unpacked(claimed, stored, what)
+        # A few rows at a time: one file that a million rows repeat takes no room in parquet, and is copied here.
+        few = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, claimed)))
+        parts, read = [], 0
+        for batch in parquet.iter_batches(few, row_groups=[group], columns=[column], use_threads=False):
+            part = pc.struct_field(batch.column(0), "bytes")
+            parts.append(part)
+            read += part.nbytes
+            check_unpacked(read, stored, what)
+        images = pa.chunked_array(parts)
+        if len(images) != rows:
+            raise ValueError(f"it holds {len(images)} rows, and announces {rows}")
+    return images
 
 
 @dataclass(frozen=True)
@@ -226,28 +252,29 @@ def _read_columns(file: Path) -> _Columns:
     Raises:
         ArrnError: for a missing or truncated file, one that is no parquet, one without samples or labels.
     """
-    with needs("pyarrow", "reading parquet files"):
+    with _reading(file, "truncated or not a parquet file") as parquet:
         import pyarrow as pa
-        import pyarrow.parquet as pq
-    try:
-        with pq.ParquetFile(file) as parquet:
-            schema, footer = parquet.schema_arrow, parquet.metadata
-            features = _features(schema.metadata or {})
-            column, kind = _file_column(schema, features, file)
-            label = _label_column(schema, features, file)
-            labels = parquet.read(columns=[label], use_threads=False).column(label)
-            rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
-    except FileNotFoundError:
-        raise ArrnError(f"{file} is missing") from None
-    except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ArrnError(f"{file} is truncated or not a parquet file: {reason}") from None
-    names = features.get(label, {}).get("names")
-    known = tuple(map(str, names)) if isinstance(names, list) and names else None
-    numbers = torch.from_numpy(labels.cast(pa.int64(), safe=False).fill_null(-1).to_numpy().copy())
+
+        schema, footer = parquet.schema_arrow, parquet.metadata
+        rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
+        check_samples(sum(rows), file)
+        features = _features(schema.metadata or {})
+        column, kind = _file_column(schema, features, file)
+        label = _label_column(schema, features, file)
+        labels = parquet.read(columns=[label], use_threads=False).column(label)
+        numbers = torch.from_numpy(labels.cast(pa.int64(), safe=False).fill_null(-1).to_numpy().copy())
+        if len(numbers) != sum(rows) or min(rows, default=0) < 0:
+            raise ValueError(f"it holds {len(numbers)} labels, and announces {sum(rows)} rows")
+    names = _names(features, label)
     rate = features.get(column, {}).get("sampling_rate")
-    declared = rate if isinstance(rate, int) and rate > 0 else None
-    return _Columns(column, kind, numbers, known, rows, declared)
+    declared = rate if type(rate) is int and 1 <= rate <= HIGHEST_RATE else None
+    return _Columns(column, kind, numbers, tuple(map(str, names)) or None, rows, declared)
+
+
+def _names(features: Mapping[str, Mapping[str, Any]], label: str) -> list[Any]:
+    """What the metadata call the classes of a column; nothing where they do not, or say nothing sensible."""
+    names = features.get(label, {}).get("names")
+    return names if isinstance(names, list) else []
 
 
 def _features(metadata: Mapping[bytes, bytes]) -> dict[str, dict[str, Any]]:
@@ -255,7 +282,7 @@ def _features(metadata: Mapping[bytes, bytes]) -> dict[str, dict[str, Any]]:
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
         return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
 
 
@@ -296,7 +323,7 @@ def _label_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: 
             f"{file} has no label column, whole numbers named 'label' or called ClassLabel in the metadata; "
             f"its columns are {_listing(schema)}"
         )
-    return str(max(named, key=lambda name: len(features[name].get("names") or ())))
+    return str(max(named, key=lambda name: len(_names(features, name))))
 
 
 def _listing(schema: Any) -> str:

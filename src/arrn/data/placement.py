@@ -18,6 +18,7 @@ from arrn.signal.resample import resample
 
 # Of the memory that is free; the rest is for the network and its activations.
 _SHARE = 0.4
+_LARGE = 16_000_000  # places of a sample
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ class Placement:
         target = self.targets[tuple(image.shape[1:])]
         if tuple(image.shape[1:]) == target:
             return image
-        moved = resample(image[None].float(), target, self.kernel)[0]
+        # Channel by channel where floats of all of them would take gigabytes.
+        parts = torch.split(image, 1) if image[0].numel() > _LARGE else (image,)
+        moved = torch.cat([resample(part[None].float(), target, self.kernel)[0] for part in parts])
         stored = torch.iinfo(image.dtype)
         return moved.round_().clamp_(stored.min, stored.max).to(image.dtype)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from arrn.data.bounds import check_samples
 from arrn.data.source import Source
 from arrn.errors import ArrnError, needs
 
@@ -21,6 +22,7 @@ CIFAR_FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python
 IMAGENETTE_FOLDERS = ("imagenette2", "imagenette2-320", "imagenette2-160")
 SAMPLE_FOLDER = Path(__file__).parent / "sample"
 _STL10_FOLDER = "stl10_binary"
+_LONGEST_TEXT = 2**20  # bytes
 _STL10_SHAPE = (3, 96, 96)
 _STL10_CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 _IMAGENETTE_WORDS = {
@@ -130,6 +132,7 @@ class Stl10Binary(Source):
         for file in (self.file, labels_file):
             if not file.is_file():
                 raise ArrnError(f"{file} is missing")
+        check_samples(labels_file.stat().st_size, labels_file)
         labels = torch.from_numpy(np.fromfile(labels_file, np.uint8).astype(np.int64)) - 1  # they count from 1
         found, expected = self.file.stat().st_size, len(labels) * int(np.prod(_STL10_SHAPE))
         if found != expected or not len(labels):
@@ -137,7 +140,7 @@ class Stl10Binary(Source):
                 f"{self.file} has {found:,} bytes, but the {len(labels)} labels beside it ask for {expected:,}"
             )
         names = self.file.with_name("class_names.txt")
-        class_names = tuple(names.read_text().split()) if names.is_file() else _STL10_CLASSES
+        class_names = tuple(_read_words(names)) if names.is_file() else _STL10_CLASSES
         super().__init__(name, split, class_names, labels)
         self._images: np.ndarray[Any, Any] | None = None
 
@@ -155,6 +158,12 @@ class Stl10Binary(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_images": None}  # a worker process maps the file itself
+
+
+def _read_words(file: Path) -> list[str]:
+    if file.stat().st_size > _LONGEST_TEXT:
+        raise ArrnError(f"{file} should hold the names of classes, and has {file.stat().st_size:,} bytes")
+    return file.read_text("utf-8", "replace").split()
 
 
 def find_stl10(root: Path) -> Path | None:

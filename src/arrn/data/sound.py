@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
-import warnings
-import wave
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 
-from arrn.data.decoding import Codec, Encoded
+from arrn.data.bounds import HIGHEST_RATE, MOST_CHANNELS, MOST_SOUND
+from arrn.data.decoding import Codec, Encoded, open_encoded
 from arrn.data.placement import Placement
 from arrn.data.source import SOUND, BadSample
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, first_line
 from arrn.signal.grid import Grid
 from arrn.signal.kernels import kernel
+
+# What `wFormatTag` calls numbers, and the header that has the tag further on.
+_WHOLE, _FLOATING, _EXTENSIBLE = 1, 3, 0xFFFE
+_WIDTHS = {_WHOLE: (8, 16, 24, 32), _FLOATING: (32, 64)}
+_MOST_CHUNKS = 1000  # before the samples
+_AT_ONCE = 2**20  # frames that are converted together: what lies between takes eight times the room of the file's
+_FORMAT = struct.Struct("<HHIIHH")  # tag, channels, rate, bytes a second, bytes a frame, bits a sample
 
 _Levels = np.ndarray[Any, Any]
 
@@ -43,12 +49,22 @@ class Window:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ArrnError(f"the window must be a number of seconds above 0, got {self.seconds}")
-        if self.rate is not None and self.rate < 1:
-            raise ArrnError(f"the sample rate must be a whole number of at least 1, got {self.rate}")
+        if self.rate is not None and not 1 <= self.rate <= HIGHEST_RATE:
+            raise ArrnError(f"the sample rate must be a whole number from 1 to {HIGHEST_RATE:,}, got {self.rate}")
 
     def samples(self, rate: int) -> int:
-        """The samples of a window at `rate`."""
-        return max(1, round(self.seconds * rate))
+        """The samples of a window at `rate`.
+
+        Raises:
+            ArrnError: for more than are read of a clip.
+        """
+        count = max(1, round(self.seconds * rate))
+        if count > MOST_SOUND:
+            raise ArrnError(
+                f"{self.seconds} seconds at {rate} a second are {count:,} samples, more than the {MOST_SOUND:,} that "
+                "are read: the window must be shorter"
+            )
+        return count
 
     def at_rate_of(self, clips: Iterable[tuple[Encoded, str]], declared: int | None = None) -> Window:
         """The window at the set's own rate, unless it has one: the declared rate, or that of the first good clip."""
@@ -105,8 +121,7 @@ class SoundCodec(Codec):
         return (self.window.samples(self._rate),)
 
     def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
-        sound, header = decode_wav(encoded, where)
-        heard = fit_window(sound, self.window.samples(header.rate))
+        heard, _ = decode_wav(encoded, where, self.window)
         target = (self.window.samples(self._rate),)
         return Placement({tuple(heard.shape[1:]): target}, kernel("perfect"))(heard)
 
@@ -135,107 +150,144 @@ class WavHeader:
     length: int
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """Where the samples lie in a wav file, and how they are stored; every number is within bounds.
+
+    Attributes:
+        header: what it says of itself.
+        floating: whether they are floating-point numbers.
+        width: bytes of a sample of one channel.
+        start: the byte where they begin.
+    """
+
+    header: WavHeader
+    floating: bool
+    width: int
+    start: int
+
+    @property
+    def frame(self) -> int:
+        """Bytes of the samples of all channels at one time."""
+        return self.width * self.header.channels
+
+
 def wav_header(encoded: Encoded, where: str) -> WavHeader:
-    """The header of a wav file, which must hold sound.
+    """The header of a wav file, which must hold the sound that it announces.
 
     Args:
         encoded: the bytes of the file, or its path.
         where: what the error names.
 
     Raises:
-        BadSample: for what is missing, no wav file, cut short, or of no length.
+        BadSample: for what is missing, no wav file, cut short, of no length, or of a rate that cannot be meant.
     """
-    with _refusing(where):
-        try:
-            with _opened(encoded) as file:
-                return _header(file, where)
-        except wave.Error:
-            return _read_by_scipy(encoded, where)[0]
+    with _refusing(where), open_encoded(encoded, where) as file:
+        return _find_samples(file, where).header
 
 
-def decode_wav(encoded: Encoded, where: str) -> tuple[torch.Tensor, WavHeader]:
+def decode_wav(encoded: Encoded, where: str, window: Window | None = None) -> tuple[torch.Tensor, WavHeader]:
     """The sound as int16 of shape (1, length), its channels mixed down to their mean, and the header.
 
     8, 16, 24 and 32 bits are scaled to 16, floating-point numbers from [-1, 1].
 
+    Args:
+        encoded: the bytes of the file, or its path.
+        where: what the error names.
+        window: what is read of it, at its own rate, by `fit_window`; None is all of it.
+
     Raises:
-        BadSample: for what is missing, no wav file, cut short, or of no length.
+        BadSample: for what is missing, no wav file, cut short, of no length, or of a rate that cannot be meant.
     """
-    with _refusing(where):
-        try:
-            with _opened(encoded) as file:
-                header = _header(file, where)
-                levels = _levels(file.readframes(header.length), file.getsampwidth())
-        except wave.Error:
-            header, levels = _read_by_scipy(encoded, where)
-        if levels.size < header.length * header.channels:
-            found = levels.size // header.channels
-            raise BadSample(where, f"it is cut short: {found} samples of the {header.length} that it announces")
-        mono = levels.reshape(header.length, header.channels).mean(axis=1)
-        sound = np.clip(np.rint(mono), -32768, 32767).astype(np.int16)
-        return torch.from_numpy(sound)[None], header
+    with _refusing(where), open_encoded(encoded, where) as file:
+        layout = _find_samples(file, where)
+        header = layout.header
+        wanted = header.length if window is None else window.samples(header.rate)
+        # Of a long clip only the middle is read: where `fit_window` would cut it.
+        first = max(0, (header.length - wanted) // 2)
+        count = min(wanted, header.length)
+        if count * header.channels > MOST_SOUND:
+            held = f"{count:,} samples of {header.channels} channels"
+            raise BadSample(where, f"it has {held}: {MOST_SOUND:,} numbers are read at most")
+        file.seek(layout.start + first * layout.frame)
+        sound = torch.empty((1, count), dtype=torch.int16)
+        for part in torch.split(sound[0], _AT_ONCE):
+            levels = _levels(file.read(len(part) * layout.frame), layout)
+            if not np.isfinite(levels).all():
+                raise BadSample(where, "some of its samples are no numbers")
+            mono = levels.reshape(len(part), header.channels).mean(axis=1)
+            part.copy_(torch.from_numpy(np.clip(np.rint(mono), -32768, 32767).astype(np.int16)))
+        return sound if window is None else fit_window(sound, wanted), header
 
 
-def _opened(encoded: Encoded) -> wave.Wave_read:
-    return wave.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else os.fspath(encoded), "rb")
-
-
-def _header(file: wave.Wave_read, where: str) -> WavHeader:
-    return _checked(WavHeader(file.getframerate(), file.getnchannels(), file.getnframes()), where)
-
-
-def _checked(header: WavHeader, where: str) -> WavHeader:
-    if header.length < 1:
+def _find_samples(file: BinaryIO, where: str) -> _Layout:
+    """Goes through the chunks of a file up to its samples, and checks every number that it claims."""
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    start = file.read(12)
+    if not start:
+        raise BadSample(where, "it is empty")
+    if start[:4] != b"RIFF"[: len(start)] or start[8:] != b"WAVE"[: max(0, len(start) - 8)]:
+        raise BadSample(where, "not a wav file")
+    format_chunk: bytes | None = None
+    for _ in range(_MOST_CHUNKS):
+        name, place = file.read(8), file.tell()
+        if len(name) < 8:
+            raise BadSample(where, "it is cut short: there are no samples")
+        size = int.from_bytes(name[4:], "little")
+        if name[:4] == b"fmt ":
+            format_chunk = file.read(min(size, 40))
+        elif name[:4] == b"data":
+            break
+        file.seek(place + size + size % 2)  # chunks begin at even bytes
+    else:
+        raise BadSample(where, f"there are no samples in its first {_MOST_CHUNKS} chunks")
+    if format_chunk is None:
+        raise BadSample(where, "it does not say how its samples are stored")
+    floating, width, channels, rate = _read_format(format_chunk, where)
+    announced, there = size // (width * channels), max(0, length - place) // (width * channels)
+    if announced < 1:
         raise BadSample(where, "it has no samples: a clip of no length says nothing")
-    if header.rate < 1:
-        raise BadSample(where, f"its sample rate, {header.rate}, cannot be meant")
-    return header
+    if there < announced:
+        raise BadSample(where, f"it is cut short: {there} samples of the {announced} that it announces")
+    return _Layout(WavHeader(rate, channels, announced), floating, width, place)
 
 
-def _levels(data: bytes, width: int) -> _Levels:
-    """Little-endian samples of `width` bytes, on the scale of 16 bits; those of a frame lie side by side."""
-    data = data[: len(data) // width * width]
+def _read_format(chunk: bytes, where: str) -> tuple[bool, int, int, int]:
+    """Whether samples are floating-point numbers, the bytes of one, how many channels, and the rate."""
+    if len(chunk) < _FORMAT.size:
+        raise BadSample(where, "it is cut short within its header")
+    tag, channels, rate, _, frame, bits = _FORMAT.unpack(chunk[: _FORMAT.size])
+    if tag == _EXTENSIBLE and len(chunk) >= 26:
+        tag = int.from_bytes(chunk[24:26], "little")
+    if tag not in _WIDTHS:
+        raise BadSample(where, f"its samples are compressed (format {tag}): PCM and floating-point numbers are read")
+    width = (bits + 7) // 8
+    if 8 * width not in _WIDTHS[tag]:
+        choices = ", ".join(map(str, _WIDTHS[tag]))
+        raise BadSample(where, f"its samples have {bits} bits: {choices} are read")
+    if not 1 <= channels <= MOST_CHANNELS:
+        raise BadSample(where, f"its {channels} channels cannot be meant: 1 to {MOST_CHANNELS} are read")
+    if not 1 <= rate <= HIGHEST_RATE:
+        raise BadSample(where, f"its sample rate, {rate:,}, cannot be meant: 1 to {HIGHEST_RATE:,} are read")
+    if frame != width * channels:
+        raise BadSample(where, f"{channels} channels of {bits} bits take {width * channels} bytes, it says {frame}")
+    return tag == _FLOATING, width, channels, rate
+
+
+def _levels(data: bytes, layout: _Layout) -> _Levels:
+    """Little-endian samples on the scale of 16 bits; those of a frame lie side by side."""
+    width = layout.width
+    if layout.floating:
+        return np.frombuffer(data, f"<f{width}").astype(np.float64) * 32767
     if width == 1:  # the only unsigned one
         return (np.frombuffer(data, np.uint8).astype(np.float64) - 128) * 256
     if width == 3:
         wide = np.zeros((len(data) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
         return wide.view("<i4")[:, 0] / 65536
-    if width not in (2, 4):
-        raise ValueError(f"its samples have {8 * width} bits: 8, 16, 24 and 32 are read")
     levels: _Levels = np.frombuffer(data, f"<i{width}") / (1 if width == 2 else 65536)
     return levels
-
-
-def _read_by_scipy(encoded: Encoded, where: str) -> tuple[WavHeader, _Levels]:
-    """What `wave` does not know: floating-point numbers, and before Python 3.12 the extensible header."""
-    if not _is_riff(encoded):
-        raise BadSample(where, "not a wav file")
-    try:
-        from scipy.io import wavfile
-    except ImportError:
-        raise BadSample(where, "not plain PCM: reading other wav files needs scipy, pip install scipy") from None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # chunks of text that it does not know
-        rate, samples = wavfile.read(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded)
-    samples = samples[:, None] if samples.ndim == 1 else samples
-    header = _checked(WavHeader(int(rate), samples.shape[1], len(samples)), where)
-    if samples.dtype.kind == "f":
-        if not np.isfinite(samples).all():
-            raise BadSample(where, "some of its samples are no numbers")
-        return header, samples.astype(np.float64) * 32767
-    # Left-justified, whatever the bits: 8 are unsigned.
-    raw = np.ascontiguousarray(samples.astype(samples.dtype.newbyteorder("<"))).tobytes()
-    return header, _levels(raw, samples.dtype.itemsize)
-
-
-def _is_riff(encoded: Encoded) -> bool:
-    if isinstance(encoded, bytes):
-        start = encoded[:12]
-    else:
-        with open(encoded, "rb") as file:
-            start = file.read(12)
-    return start[:4] == b"RIFF" and start[8:] == b"WAVE"
 
 
 @contextmanager
@@ -243,12 +295,9 @@ def _refusing(where: str) -> Iterator[None]:
     """Whatever goes wrong within is a `BadSample`."""
     try:
         yield
-    except ArrnError:
+    except BadSample:
         raise
-    except FileNotFoundError:
-        raise BadSample(where, "no such file") from None
-    except EOFError:
-        raise BadSample(where, "it is empty, or cut short within its header") from None
-    except Exception as error:  # decoders of corrupt bytes raise anything, struct.error included
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise BadSample(where, f"cannot be read: {reason.splitlines()[0]}") from None
+    except ArrnError as error:  # of the window, at the rate of this file
+        raise BadSample(where, str(error)) from None
+    except Exception as error:  # what else a damaged file may bring
+        raise BadSample(where, f"cannot be read: {getattr(error, 'strerror', None) or first_line(error)}") from None

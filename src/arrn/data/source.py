@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from arrn.data.bounds import check_class_names, check_samples
 from arrn.errors import ArrnError
 
 _WORDS = {1: "clip", 2: "image", 3: "volume"}
@@ -89,6 +90,8 @@ class Source(ABC):
         self.split = split
         self.class_names = tuple(class_names)
         self.labels = labels
+        check_samples(len(labels), name)
+        check_class_names(self.class_names, name)
         self.form = form
 
     def __len__(self) -> int:

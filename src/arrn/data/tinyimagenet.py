@@ -11,10 +11,12 @@ from typing import TypeAlias
 
 import torch
 
+from arrn.data.bounds import check_unpacked
 from arrn.data.decoding import decode, header_size
 from arrn.data.published import downloading
 from arrn.data.source import BadSample, Source
-from arrn.errors import ArrnError, needs
+from arrn.errors import ArrnError, first_line, needs
+from arrn.reading import open_regular
 
 _TOP = "tiny-imagenet-200"
 _ARCHIVE = f"{_TOP}.zip"
@@ -60,8 +62,8 @@ class TinyImageNet(Source):
             return self._files.read(self._paths[index])
         except FileNotFoundError:
             raise BadSample(self.where(index), "no such file") from None
-        except (OSError, zipfile.BadZipFile) as error:
-            raise BadSample(self.where(index), f"cannot be read: {error}") from None
+        except OSError as error:
+            raise BadSample(self.where(index), f"cannot be read: {error.strerror or error}") from None
 
 
 def find_tinyimagenet(root: Path) -> Files | None:
@@ -96,12 +98,12 @@ def _annotated(files: Files, wnids: list[str]) -> tuple[list[str], list[str]]:
     where = files.where(_ANNOTATIONS)
     try:
         lines = files.read(_ANNOTATIONS).decode().splitlines()
-    except (FileNotFoundError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError):
         raise ArrnError(f"{where} is missing or not a text: the labels of the validation images") from None
-    paths, classes = [], []
+    paths, classes, known = [], [], set(wnids)
     for number, line in enumerate(lines, 1):
         columns = line.split("\t")
-        if len(columns) < 2 or columns[1] not in wnids:
+        if len(columns) < 2 or columns[1] not in known:
             raise ArrnError(f"{where} line {number} should be an image and one of the classes of train, got {line!r}")
         paths.append(f"val/images/{columns[0]}")
         classes.append(columns[1])
@@ -114,7 +116,7 @@ def _class_names(files: Files, wnids: list[str]) -> list[str]:
     """The first of the words for each class, with its WNID where two classes share it; the WNID where it has none."""
     try:
         lines = files.read("words.txt").decode(errors="replace").splitlines()
-    except FileNotFoundError:
+    except OSError:
         return wnids
     words = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
     names = [words.get(wnid) or wnid for wnid in wnids]
@@ -134,7 +136,8 @@ class FolderFiles:
 
     def read(self, name: str) -> bytes:
         """Its bytes; a `FileNotFoundError` where there is none."""
-        return (self.folder / name).read_bytes()
+        with open_regular(self.folder / name) as file:
+            return file.read()
 
     def names(self) -> list[str]:
         """Every file, sorted."""
@@ -161,10 +164,18 @@ class ZipFiles:
         return f"{self.file}/{self.top}/{name}"
 
     def read(self, name: str) -> bytes:
+        archive = self._archive()
         try:
-            return self._archive().read(f"{self.top}/{name}")
+            entry = archive.getinfo(f"{self.top}/{name}")
         except KeyError:
             raise FileNotFoundError(self.where(name)) from None
+        check_unpacked(entry.file_size, entry.compress_size, self.where(name))
+        try:
+            return archive.read(entry)
+        except MemoryError:
+            raise
+        except Exception as error:  # corrupt deflate data, a sum that is not right, a password
+            raise BadSample(self.where(name), f"cannot be read: {first_line(error)}") from None
 
     def names(self) -> list[str]:
         start = f"{self.top}/"
@@ -177,8 +188,8 @@ class ZipFiles:
             if self._open is None or self._owner != os.getpid():
                 try:
                     self._open, self._owner = zipfile.ZipFile(self.file), os.getpid()
-                except (OSError, zipfile.BadZipFile) as error:
-                    raise ArrnError(f"{self.file} is truncated or not a zip archive: {error}") from None
+                except Exception as error:  # a damaged archive may bring anything
+                    raise ArrnError(f"{self.file} is truncated or not a zip archive: {first_line(error)}") from None
             return self._open
 
     def __reduce__(self) -> tuple[type[ZipFiles], tuple[Path, str]]:

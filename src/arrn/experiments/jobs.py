@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from arrn.data import Examined, Normalisation
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, first_line
 from arrn.evaluation import Report, affordable_batch
 from arrn.experiments.costs import (
     count_parameter_range,
@@ -22,24 +22,33 @@ from arrn.experiments.costs import (
     measure_inference,
 )
 from arrn.experiments.plan import resolutions_for
-from arrn.experiments.results import Result, read_result, result_path, write_result
+from arrn.experiments.results import Result, check_shape, read_result, result_path, write_result
 from arrn.models import DESIGNS, create_model
 from arrn.nn.network import as_network, config_of
 from arrn.runs.device import pick_device
 from arrn.runs.evaluating import evaluate_run, load_network
 from arrn.runs.run_folder import LOG, RECIPE_FILE, is_finished, locked
-from arrn.runs.settings import Machine, RunSettings, read_run_file, read_settings
+from arrn.runs.settings import Machine, RunSettings, read_run_file, read_settings, settings_from
 from arrn.runs.splits import open_split
 from arrn.runs.training import run_training
 from arrn.signal.grid import grid_of
 from arrn.signal.resample import resample
 from arrn.training import Watcher, read_recipe
 from arrn.training.log import read_log
-from arrn.training.recipe import Recipe
 from arrn.training.step import order_memory
 from arrn.writing import read_document, write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-job", 1
+_JOB_SHAPE: dict[str, Any] = {
+    "name": str,
+    "settings": {},
+    "out": str,
+    "results": str,
+    "experiments": [str],
+    "split": str,
+    "machine": {"device": str, "stream": bool | None, "workers": int, "checkpoint_every": float | int | None},
+    "command": str,
+}
 TIMED_BATCH = 256
 _COMPARED = 256  # images whose logits are compared with and without adaptation
 
@@ -175,12 +184,12 @@ def read_job(path: Path) -> Job:
     """
     content: Any = read_document(path, FORMAT, FORMAT_VERSION).get("job")
     try:
-        settings = RunSettings(**(content["settings"] | {"recipe": Recipe(**content["settings"]["recipe"])}))
+        check_shape(content, _JOB_SHAPE, "job")
         places = {name: Path(content[name]) for name in ("out", "results")}
         parts = {"machine": Machine(**content["machine"]), "experiments": tuple(content["experiments"])}
-        return Job(**(content | parts | places | {"settings": settings}))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ArrnError(f"{path} does not describe a job: {error}") from None
+        return Job(**(content | parts | places | {"settings": settings_from(content["settings"], "job")}))
+    except (ArrnError, TypeError) as error:
+        raise ArrnError(f"{path} does not describe a job: {first_line(error)}") from None
 
 
 def carry_out(job: Job, watcher: Watcher | None = None, say: Callable[[str], None] = lambda text: None) -> Path:
@@ -237,8 +246,8 @@ def _result(
         parameters=count_parameter_range(model),
         multiply_adds=list_multiply_adds(model, resolutions),
         report=report,
-        training_seconds=round(sum(entry["seconds"] for entry in read_log(job.folder / LOG)), 3),
-        provenance=read_run_file(job.folder)["provenance"],
+        training_seconds=round(sum(entry.get("seconds", 0) for entry in read_log(job.folder / LOG)), 3),
+        provenance=read_run_file(job.folder).get("provenance", {}),
         command=job.command,
         discrepancies=discrepancies,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,23 @@ def read_result(path: Path) -> Result:
         if name not in EXPERIMENTS:
             raise ArrnError(f"{path}: experiments are {', '.join(EXPERIMENTS)}; got {name!r}")
     content |= {"experiments": tuple(content["experiments"]), "report": report_from(content["report"])}
-    return Result(**content)
+    result = Result(**content)
+    _check_answers(result, str(path))
+    return result
+
+
+def _check_answers(result: Result, where: str) -> None:
+    """Refuses a report that figures could not be drawn of."""
+    for number, answer in enumerate(result.report.results):
+        place = f"{where}.report.results[{number}]"
+        if len(answer["interval"]) != 2:
+            raise ArrnError(f"{place}.interval should be two numbers, got {answer['interval']!r:.80}")
+        check_shape(answer.get("agreement", 0), Number, f"{place}.agreement")
+        for name, least in (("resolution", 1), ("total", 1), ("correct", 0)):
+            if answer[name] is not None and answer[name] < least:
+                raise ArrnError(f"{place}.{name} should be at least {least}, got {answer[name]}")
+    if not (result.points() and result.points(adapt=False)):
+        raise ArrnError(f"{where}: the report has no answers at the run's own policy, {result.recipe['policy']!r:.80}")
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -160,7 +177,7 @@ RESULT_SHAPE: dict[str, Any] = {
                 "accuracy": Number,
                 "correct": int,
                 "total": int,
-                "interval": [Number],
+                "interval": (Number, Number),
                 "balanced_accuracy": Number,
                 "levels": [{"grid": str, "correct": int, "total": int}],
             }
@@ -184,7 +201,8 @@ RESULT_SHAPE: dict[str, Any] = {
     "provenance": {"arrn": str, "torch": str, "commit": str | None, "gpu": str | None},
     "command": str,
 }
-"""A dictionary has at least these keys, a list holds items of this shape, everything else is a type."""
+"""A dictionary has at least these keys, a list holds items of this shape, a tuple is a list of just these items;
+everything else is a type."""
 
 
 def check_shape(value: Any, shape: Any, where: str) -> None:
@@ -202,14 +220,18 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
             if name not in value:
                 raise ArrnError(f"{where} has no {name!r}")
             check_shape(value[name], inner, f"{where}.{name}")
-    elif isinstance(shape, list):
+    elif isinstance(shape, list | tuple):
         if not isinstance(value, list):
             raise ArrnError(f"{where} should be a list, got {value!r:.80}")
+        if isinstance(shape, tuple) and len(value) != len(shape):
+            raise ArrnError(f"{where} should have {len(shape)} items, got {value!r:.80}")
         for number, item in enumerate(value):
-            check_shape(item, shape[0], f"{where}[{number}]")
+            check_shape(item, shape[number] if isinstance(shape, tuple) else shape[0], f"{where}[{number}]")
     # Python takes True for a whole number; JSON does not.
     elif not isinstance(value, shape) or (isinstance(value, bool) and not isinstance(True, _without_numbers(shape))):
         raise ArrnError(f"{where} should be {getattr(shape, '__name__', shape)}, got {value!r:.80}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ArrnError(f"{where} should be a finite number, got {value}")
 
 
 def _without_numbers(shape: Any) -> tuple[type, ...]:

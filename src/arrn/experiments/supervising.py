@@ -50,8 +50,8 @@ class JobProgress:
         entries = read_log(self.job.folder / LOG)
         if not entries:
             return
-        self.epoch, self.accuracy = entries[-1]["epoch"], entries[-1]["accuracy"]
-        each = sum(entry["seconds"] for entry in entries) / len(entries)
+        self.epoch, self.accuracy = entries[-1]["epoch"], entries[-1].get("accuracy")
+        each = sum(entry.get("seconds", 0) for entry in entries) / len(entries)
         self.seconds_left = each * (self.epochs - self.epoch)
         if self.state == "training" and self.epoch >= self.epochs:
             self.state = "evaluating"

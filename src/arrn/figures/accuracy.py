@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from arrn.figures.curves import resolution_axis
-from arrn.figures.style import COLOURS, LINE_STYLES, save_figure, styled
+from arrn.figures.style import COLOURS, LINE_STYLES, literal, save_figure, styled
 
 _MARKERS = "osD^vP*X"
 
@@ -49,13 +49,13 @@ def plot_accuracy(path: Path, lines: Mapping[str, Sequence[Mapping[str, Any]]], 
                 # Open, and smaller from line to line: lines that coincide, as theory wants, are all seen.
                 markerfacecolor="none",
                 markersize=5 + 3 * min(3, len(lines) - 1 - n),
-                label=label,
+                label=literal(label),
             )
             lower, upper = ([100 * point["interval"][side] for point in points] for side in (0, 1))
             axes.fill_between(x, lower, upper, color=colour, alpha=0.15, linewidth=0)
         resolution_axis(axes, [point["resolution"] for points in lines.values() for point in points])
         axes.set_ylabel("accuracy (%), with 95% intervals")
-        axes.set_title(title)
+        axes.set_title(literal(title))
         # Below the axes: no line is ever behind it.
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1 if len(lines) < 3 else 2)
         return save_figure(figure, path)

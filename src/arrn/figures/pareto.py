@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from arrn.figures.style import COLOURS, save_figure, styled
+from arrn.figures.style import COLOURS, literal, save_figure, styled
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def plot_pareto(path: Path, points: Sequence[ParetoPoint], title: str = "") -> P
         )
         for point in points:
             place = (point.cost / 1e6, 100 * point.accuracy)
-            axes.annotate(point.label, place, (4, 4), textcoords="offset points", fontsize=8)
+            axes.annotate(literal(point.label), place, (4, 4), textcoords="offset points", fontsize=8)
         axes.set_xscale("log")
         axes.margins(0.08)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -59,6 +59,6 @@ def plot_pareto(path: Path, points: Sequence[ParetoPoint], title: str = "") -> P
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("multiply-adds at the highest resolution (millions)")
         axes.set_ylabel("mean accuracy over resolutions (%)")
-        axes.set_title(title)
+        axes.set_title(literal(title))
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
         return save_figure(figure, path)

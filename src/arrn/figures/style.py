@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
+
+from arrn.errors import plain
+from arrn.writing import write_atomically
 
 # Distinct in hue and in lightness, so that greyscale and colour-blind readers tell them apart.
 COLOURS = ["#0b3c5d", "#d1495b", "#edae49", "#66a182", "#8d6a9f"]
@@ -55,9 +59,23 @@ def styled() -> AbstractContextManager[None]:
     )
 
 
+def literal(text: str) -> str:
+    """Text that others may have written, such as the name of a folder, as it is: no formula, no control characters.
+
+    >>> literal("from $5 to $6")
+    'from \\\\$5 to \\\\$6'
+    """
+    return plain(text).replace("$", r"\$")
+
+
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Writes the figure, by its suffix as PNG or SVG, making the folder if need be."""
+    """Writes the figure, by its suffix as PNG or SVG, whole or not at all, making the folder if need be.
+
+    A link in the place of the file is replaced; what it leads to is left alone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
     with styled():
-        figure.savefig(path, metadata=_METADATA.get(path.suffix))
+        figure.savefig(content, format=path.suffix.removeprefix("."), metadata=_METADATA.get(path.suffix))
+    write_atomically(path, content.getvalue())
     return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from arrn.errors import plain
 from arrn.evaluation.comparisons import check_dual_effect, effect_grows
 from arrn.figures.ablation import ablation_tree
 from arrn.figures.curves import Point
@@ -35,13 +36,14 @@ def tables_page(dataset: str, runs: Sequence[Run]) -> Drawing:
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column is to the left and the others to the right.
 
-    >>> print(markdown_table(["a", "b"], [["x", "1"]]))
+    >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
     | a | b |
     |---|--:|
-    | x | 1 |
+    | x\\|y | 1 |
     """
     rule = "|---|" + "--:|" * (len(head) - 1)
-    return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+    lines = ["| " + " | ".join(plain(cell).replace("|", r"\|") for cell in cells) + " |" for cells in (head, *rows)]
+    return "\n".join([lines[0], rule, *lines[1:]])
 
 
 def _sizes(runs: Sequence[Run]) -> list[int]:

@@ -14,7 +14,7 @@ from arrn.models.rivals import (
     build_resnet18_switchable,
 )
 from arrn.models.summary import ModelSummary, summarise
-from arrn.models.transplanting import TRANSPLANTS, transplant, transplant_builder
+from arrn.models.transplanting import TRANSPLANTS, Transplant, transplant, transplant_builder
 from arrn.nn.network import entry_grid, entry_kernel, signal_axes
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "SpectralConv2d",
     "SwitchableBatchNorm2d",
     "SwitchableNetwork",
+    "Transplant",
     "build_arrn",
     "create_model",
     "entry_grid",

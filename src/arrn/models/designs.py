@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from arrn.models.generic import DesignOptions, build_arrn
 from arrn.models.registry import takes
 from arrn.nn.arrn import ARRN
+from arrn.nn.difference import Form
 from arrn.nn.network import Policy
 
 
@@ -29,6 +30,7 @@ class Design:
         repeats: blocks at each size, or one number for all.
         blockless: sizes without a block that Laplacian dropout also drops to.
         block_dropout: the share of hidden channels that every block loses in training.
+        block, base_block, form, hand_down, bracket_norm: as in `DesignOptions`.
     """
 
     purpose: str
@@ -44,6 +46,11 @@ class Design:
     repeats: tuple[int, ...] = (1,)
     blockless: tuple[int, ...] = ()
     block_dropout: float = 0.0
+    block: str = "inverted"
+    base_block: str | None = None
+    form: Form = "paper"
+    hand_down: str = "kernel"
+    bracket_norm: bool = False
 
 
 # The paper gives the parameters at the base and in all, not the ladders: those are ours. For CIFAR-10, ladders
@@ -142,6 +149,11 @@ def design_builder(design: Design) -> Callable[..., ARRN]:
             policy=design.policy,
             blockless=design.blockless,
             block_dropout=design.block_dropout,
+            block=design.block,
+            base_block=design.base_block,
+            form=design.form,
+            hand_down=design.hand_down,
+            bracket_norm=design.bracket_norm,
         )
     )
     def build(options: DesignOptions) -> ARRN:

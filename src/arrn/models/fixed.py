@@ -12,7 +12,7 @@ from torch import nn
 from arrn.errors import ArrnError, needs
 from arrn.models.registry import Options, takes
 from arrn.nn.network import Network, note_option
-from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, level_at_least
+from arrn.signal.grid import Grid, Size, as_grid, check_device, check_signal, format_grid, level_at_least
 from arrn.signal.kernels import Kernel, KernelLike
 from arrn.signal.kernels import kernel as as_kernel
 from arrn.signal.resample import resample_in_network
@@ -46,6 +46,8 @@ class ResampledNetwork(Network):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         level = level_at_least(self.grids, check_signal(x, len(self.grids[0]), self.in_channels))
+        if (weight := next(self.network.parameters(), None)) is not None:
+            check_device(x, weight)
         self._prepare(level)
         answer: torch.Tensor = self.network(resample_in_network(x, self.grids[level], self.kernel))
         return answer

@@ -18,6 +18,7 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.metadata import Metadata
+from arrn.models.limits import check_options
 from arrn.nn.dropout import Draw
 from arrn.nn.network import Policy, plain_option
 from arrn.signal.kernels import KernelLike
@@ -57,6 +58,8 @@ def create_model(name: str, **options: Any) -> nn.Module:
             raise ArrnError(
                 f"{option}={value!r} is no longer an option of model {name!r}, only {_RETIRED[option]!r} is"
             )
+    if is_builtin(name):
+        check_options(name, options)
     # Defaults are written down too: a file must not change its meaning when a later version has others.
     config = {option: plain_option(value) for option, value in (named | options).items()}
     model = builder(**options)
@@ -79,6 +82,15 @@ def takes_option(name: str, option: str) -> bool:
     """Whether a model can be built with an option of that name, one of its own or any."""
     named, takes_any = _options(_builder(name))
     return takes_any or option in named
+
+
+def is_builtin(name: str) -> bool:
+    """Whether a model is the library's own, whose options are known to mean what they say.
+
+    >>> is_builtin("arrn_small")
+    True
+    """
+    return str(getattr(_builder(name), "__module__", "")).startswith("arrn.")
 
 
 def _builder(name: str) -> Builder:

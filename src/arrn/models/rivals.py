@@ -21,7 +21,7 @@ from arrn.models.fixed import (
 from arrn.models.registry import Options, takes
 from arrn.nn.blocks import Head
 from arrn.nn.network import Network, Policy, note_option
-from arrn.signal.grid import Grid, Size, as_grid, as_ladder, check_signal, covers
+from arrn.signal.grid import Grid, Size, as_grid, as_ladder, check_device, check_signal, covers
 from arrn.signal.kernels import KernelLike
 
 
@@ -165,8 +165,9 @@ class SpectralConv2d(nn.Module):
         self.in_features, self.out_features, self.modes = in_features, out_features, modes
         # Rows hold the frequencies -(modes - 1) ... modes - 1, columns 0 ... modes - 1; the last axis is
         # the real and the imaginary part, since not every file format holds complex numbers.
-        scale = (in_features * out_features) ** -0.5
-        self.weight = nn.Parameter(scale * torch.randn(in_features, out_features, 2 * modes - 1, modes, 2))
+        self.weight = nn.Parameter(torch.empty(in_features, out_features, 2 * modes - 1, modes, 2))
+        with torch.no_grad():
+            self.weight.normal_().mul_((in_features * out_features) ** -0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         height, width = x.shape[-2:]
@@ -239,6 +240,7 @@ class FourierClassifier(Network):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         check_signal(x, 2, self.in_channels)
+        check_device(x, self.lift.weight)
         logits: torch.Tensor = self.head(self.layers(self.lift(x)))
         return logits
 

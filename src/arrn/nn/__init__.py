@@ -1,8 +1,17 @@
 """Laplacian residuals, Laplacian dropout and the networks built from them."""
 
 from arrn.nn.arrn import ARRN, AdaptedARRN, EveryLevel
-from arrn.nn.blocks import BatchRMSNorm, Head, InvertedBlock, ResidualBase, ResidualStack, ZeroPreservingBlock
-from arrn.nn.constancy import check_zero_constant
+from arrn.nn.blocks import (
+    BatchRMSNorm,
+    DenseBlock,
+    Head,
+    InvertedBlock,
+    ResidualBase,
+    ResidualStack,
+    ZeroPreservingBlock,
+)
+from arrn.nn.constancy import check_hand_down, check_zero_constant
+from arrn.nn.difference import check_sample_wise
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout
 from arrn.nn.inference import Frozen
 from arrn.nn.introspection import count_parameters, multiply_adds
@@ -15,6 +24,7 @@ __all__ = [
     "AdaptedARRN",
     "BatchRMSNorm",
     "BlocklessLevel",
+    "DenseBlock",
     "EveryLevel",
     "Frozen",
     "Head",
@@ -30,6 +40,8 @@ __all__ = [
     "ResidualBase",
     "ResidualStack",
     "ZeroPreservingBlock",
+    "check_hand_down",
+    "check_sample_wise",
     "check_zero_constant",
     "count_parameters",
     "multiply_adds",

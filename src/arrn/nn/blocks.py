@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -60,7 +61,7 @@ def _check_shape(features: int, expansion: float, depth: int, ndim: int, dropout
     if not expansion > 0:
         raise ArrnError(f"expansion must be above 0, got {expansion}")
     if depth < 1:
-        raise ArrnError(f"depth counts depthwise convolutions and must be at least 1, got {depth}")
+        raise ArrnError(f"depth counts convolutions of 3 samples an axis and must be at least 1, got {depth}")
     if not 0 <= dropout < 1:
         raise ArrnError(f"a block's dropout must be in [0, 1), got {dropout}")
     if ndim not in CONVOLUTIONS:
@@ -181,6 +182,48 @@ class ZeroPreservingBlock(nn.Module):
         hidden: torch.Tensor = self.expand(x) * (2 * torch.sigmoid(self.context(context)))
         answer: torch.Tensor = self.body(hidden)
         return answer
+
+
+class DenseBlock(nn.Sequential):
+    """What a pre-activation residual block adds to its signal: norm, activation and dense 3x3 convolution, twice.
+
+    For the difference form, where `ResidualStack` adds it to the signal, and for bases. The convolutions pad with
+    zeros, which CPUs and GPUs are fastest at, so the answer to a zero input is not constant over space and the
+    paper's form refuses it.
+
+    Args:
+        features: channels in and out.
+        expansion: hidden channels per feature.
+        depth: the number of convolutions; all but the last give hidden channels.
+        ndim: axes of space, 1 to 3.
+        dropout: in training, the share of hidden channels that are zeroed before each convolution but the first.
+        activation: makes one, such as `nn.SiLU`.
+
+    Shape: (batch, features, *space), unchanged.
+
+    >>> DenseBlock(8, expansion=0.5)(torch.rand(2, 8, 5, 7)).shape
+    torch.Size([2, 8, 5, 7])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        expansion: float = 1,
+        depth: int = 2,
+        ndim: int = 2,
+        dropout: float = 0.0,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+    ) -> None:
+        hidden = _check_shape(features, expansion, depth, ndim, dropout)
+        widths = [features, *[hidden] * (depth - 1), features]
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for n in range(depth):
+            layers[f"norm{n + 1}"] = _BATCH_NORMS[ndim](widths[n])
+            layers[f"act{n + 1}"] = activation()
+            if dropout and n:
+                layers[f"dropout{n + 1}"] = _CHANNEL_DROPOUTS[ndim](dropout)
+            layers[f"conv{n + 1}"] = CONVOLUTIONS[ndim](widths[n], widths[n + 1], 3, padding=1, bias=False)
+        super().__init__(layers)
 
 
 class ResidualBase(nn.Module):

@@ -4,8 +4,8 @@ The paper's form: does a block answer a zero input by a signal that is constant 
 constant rejection after it removes it, and a residual whose difference is zero can be skipped exactly. Zero padding
 after a bias, average pooling that counts its padding, position embeddings and element-wise dropout break it.
 
-The difference form: does a block take every sample by itself, and leave nothing to chance that its two calls do not
-share? What hands a contribution down: does it keep zero zero?
+What hands a contribution down, in either form: does it keep zero zero? What the difference form asks of blocks stands
+beside it (`arrn.nn.difference`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError, ConstancyError
-from arrn.nn.difference import answer_both
-from arrn.signal.grid import Grid, Size, as_grid, grid_of
+from arrn.signal.grid import Grid, Size, as_grid, format_grid, grid_of
 
 # A violation is of the order of 1; rounding in float64, amplified by norms, stays far below this.
 TOLERANCE = 1e-6
@@ -85,42 +84,6 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
         for training in (True, False):
             shape = _probe(*probe_of(block, features, grid, seed, training))
     return shape[1], tuple(shape[2:])
-
-
-def check_sample_wise(block: nn.Module, features: int, size: Size) -> tuple[int, Grid]:
-    """Refuses a block that the difference form cannot skip exactly, naming the submodule at fault.
-
-    A signal without details is both halves of what the block is called with, and both must get the same answer: in
-    evaluation mode and, random masks being shared (`SharedMasks`), in training mode. In evaluation mode a sample's
-    answer must also be the same each time and whatever the other samples are. A deep copy is probed, as
-    `check_zero_constant` does, whose arguments and answer these are.
-
-    Raises:
-        ArrnError: with the name of the submodule and the size of the deviation.
-
-    >>> check_sample_wise(nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.LayerNorm([6, 8, 8])), 4, 8)
-    (6, (8, 8))
-    >>> check_sample_wise(nn.Sequential(nn.Conv2d(4, 6, 3, padding=1), nn.RReLU()), 4, 8)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    arrn.errors.ArrnError: submodule '1' (RReLU) draws random numbers that the two calls of the difference form ...
-    """
-    grid = block_grid(block, size)
-    if any(parameter.is_meta for parameter in block.parameters()):
-        return output_shape(block, features, grid)
-    for training in (True, False):
-        probe, x, context = probe_of(block, features, grid, 0, training)
-        x = torch.cat([x, x])
-        with _Calls(probe) as calls:
-            answer = _run(probe, x, context)
-        _refuse_apart(calls.seen, lambda tensor: tensor.chunk(2), _UNSHARED if training else _PLACE)
-    # `probe` is in evaluation mode now, and `x` holds two pairs of samples.
-    others = torch.cat([x[:2], x[2:].flip(0) + 1])
-    for second, advice in ((x, _CHANCE), (others, _COMPANY)):
-        with _Calls(probe) as again:
-            _run(probe, second, context, seed=1)
-        pairs = [call.beside(other) for call, other in zip(calls.seen, again.seen, strict=False)]
-        _refuse_apart(pairs, lambda tensor: [half.chunk(2)[0] for half in tensor.unbind()], advice)
-    return answer.shape[1], grid_of(answer)
 
 
 def check_hand_down(way: nn.Module, features: int, size: Grid, next_size: Grid, *, probe: bool = True) -> int:
@@ -188,19 +151,19 @@ def output_shape(block: nn.Module, features: int, grid: Grid) -> tuple[int, Grid
     return answer.shape[1], grid_of(answer)
 
 
-def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor, seed: int | None = None) -> torch.Tensor:
-    """Calls the block, and makes sure that what comes out is a signal.
+def _run(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
+    """Calls the block, and makes sure that what comes out is a signal."""
+    arguments = (x, context) if takes_context(probe) else (x,)
+    return run_probe(lambda: probe(*arguments), x)
 
-    With half as much context as input it is called as the difference form calls it. `seed` is of what it draws.
-    """
+
+def run_probe(call: Callable[[], torch.Tensor], x: torch.Tensor, seed: int | None = None) -> torch.Tensor:
+    """The answer of a block that is called with `x`, which must be a signal; `seed` is of what it draws."""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), made_like(x):
             if seed is not None:
                 torch.manual_seed(seed)
-            if context.shape[0] < x.shape[0]:
-                answer = answer_both(probe, x, context if takes_context(probe) else None)
-            else:
-                answer = probe(x, context) if takes_context(probe) else probe(x)
+            answer = call()
     except (RuntimeError, ValueError, TypeError) as error:
         raise ArrnError(f"the block fails on an input of shape {tuple(x.shape)}: {error}") from error
     if not isinstance(answer, torch.Tensor) or answer.ndim != x.ndim:
@@ -255,16 +218,16 @@ def zero_sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    return _as_size(tensor.abs().max())
+    return as_size(tensor.abs().max())
 
 
 def _varies_over(tensor: torch.Tensor, space: Iterable[int]) -> float:
     """How far a tensor is from constant over the axes `space`, relative to its largest value."""
     stray = (tensor - tensor.mean(dim=tuple(space), keepdim=True)).abs().max()
-    return _as_size(stray / tensor.abs().max().clamp_min(1e-30))
+    return as_size(stray / tensor.abs().max().clamp_min(1e-30))
 
 
-def _as_size(value: torch.Tensor) -> float:
+def as_size(value: torch.Tensor) -> float:
     """A number that compares: what is not a number is as far from right as can be."""
     return float(value.nan_to_num(nan=math.inf, posinf=math.inf))
 
@@ -313,10 +276,11 @@ class _Trace:
     @property
     def where(self) -> str:
         """The culprit in words."""
-        return _in_words(self.name, self.culprit)
+        return in_words(self.name, self.culprit)
 
 
-def _in_words(name: str, module: nn.Module) -> str:
+def in_words(name: str, module: nn.Module) -> str:
+    """A submodule in words."""
     kind = type(module).__name__
     return f"submodule {name!r} ({kind})" if name else f"the block itself ({kind})"
 

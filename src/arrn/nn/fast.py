@@ -12,8 +12,9 @@ from torch.autograd.function import once_differentiable
 
 from arrn.gpu import kernels_serve, silu_depthwise_silu
 from arrn.gpu.fused import pointwise_rows
+from arrn.nn.difference import answer_both, subtract_halves
 from arrn.nn.introspection import has_hooks
-from arrn.nn.layers import ReplicateConv2d
+from arrn.nn.layers import ReplicateConv2d, Resampling
 from arrn.signal.operators import channels_first, channels_last
 
 if TYPE_CHECKING:
@@ -184,32 +185,46 @@ def _running_normal(norm: nn.Module | None) -> torch.Tensor | None:
 
 def can_fuse_level(residual: LaplacianResidual, survivors: torch.Tensor | int | None) -> bool:
     """Whether `fused_level` computes what the level would."""
+    way = _way_down(residual)
     return (
         not isinstance(survivors, torch.Tensor)
         and survivors != 0
         and residual.down.is_composed
         and residual.up.is_composed
+        and isinstance(way, Resampling)
+        and way.is_composed
         and not residual.strided
         and not residual.takes_context
         and not torch.compiler.is_compiling()
     )
 
 
+def _way_down(residual: LaplacianResidual) -> nn.Module:
+    return residual.down if residual.hand_down is None else residual.hand_down
+
+
 def fused_level(residual: LaplacianResidual, r: torch.Tensor, survivors: torch.Tensor | int | None) -> torch.Tensor:
     """What a level that `can_fuse_level` makes of `r`, shape (batch, in_features, *size)."""
     assert not isinstance(survivors, torch.Tensor)
+    way = _way_down(residual)
+    assert isinstance(way, Resampling)
     down, up = residual.down.composed_for(r), residual.up.composed_for(r)
-    smooth = residual.down.composed_for(r, rejecting=residual.psi)
+    smooth = way.composed_for(r, rejecting=residual.psi)
     count = r.shape[0] if survivors is None else min(survivors, r.shape[0])
-    low, diff = _Split.apply(channels_last(r).flatten(1, -2).to(down.dtype), down, up, count)
-    y = channels_last(residual.block(channels_first(diff.unflatten(1, residual.size)))).flatten(1, -2)
-    y = y.to(smooth.dtype)  # under autocast a block may end in float32
+    split = _Pair if residual.form == "difference" else _Split
+    low, seen = split.apply(channels_last(r).flatten(1, -2).to(down.dtype), down, up, count)
+    seen = channels_first(seen.unflatten(1, residual.size))
+    if residual.form == "difference":
+        answer = subtract_halves(answer_both(residual.block, seen), norm=residual.bracket_norm)
+    else:
+        answer = residual.block(seen)
+    y = channels_last(answer).flatten(1, -2).to(smooth.dtype)  # under autocast a block may end in float32
     weight = residual.projection.weight
     if residual.widening:
-        answer = _Join.apply(F.linear(low, weight), y, smooth, count)
+        joined = _Join.apply(F.linear(low, weight), y, smooth, count)
     else:
-        answer = F.linear(_Join.apply(low, y, smooth, count), weight)
-    return channels_first(answer.unflatten(1, residual.next_size))
+        joined = F.linear(_Join.apply(low, y, smooth, count), weight)
+    return channels_first(joined.unflatten(1, residual.next_size))
 
 
 def _each(matrix: torch.Tensor, batch: int) -> torch.Tensor:
@@ -244,13 +259,41 @@ class _Split(torch.autograd.Function):
     def backward(ctx: Any, by_low: torch.Tensor, by_diff: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         down, up = ctx.saved_tensors
         by_diff = by_diff.contiguous()
-        count, batch = by_diff.shape[0], by_low.shape[0]
         by_low = _changing_first(by_low.contiguous(), up.t(), by_diff, -1)
-        by_r = by_low.new_empty(batch, down.shape[1], by_low.shape[2])
-        back = down.t()
-        _copy(by_diff, out=by_r[:count]).baddbmm_(_each(back, count), by_low[:count])
-        torch.bmm(_each(back, batch - count), by_low[count:], out=by_r[count:])
-        return by_r, None, None, None
+        return _gradient_by_input(by_low, by_diff, down), None, None, None
+
+
+class _Pair(torch.autograd.Function):
+    """low = D r, and for the first `count` samples r and U low, one after the other; tensors as in `_Split`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, r: torch.Tensor, down: torch.Tensor, up: torch.Tensor, count: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(down, up)
+        low = torch.bmm(_each(down, r.shape[0]), r)
+        pair = r.new_empty(2 * count, *r.shape[1:])
+        _copy(r[:count], out=pair[:count])
+        torch.bmm(_each(up, count), low[:count], out=pair[count:])
+        return low, pair
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_low: torch.Tensor, by_pair: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        down, up = ctx.saved_tensors
+        by_first, by_second = by_pair.contiguous().tensor_split(2)
+        by_low = _changing_first(by_low.contiguous(), up.t(), by_second, 1)
+        return _gradient_by_input(by_low, by_first, down), None, None, None
+
+
+def _gradient_by_input(by_low: torch.Tensor, by_first: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """What reaches r through D, and for its first samples also directly."""
+    count, batch = by_first.shape[0], by_low.shape[0]
+    by_r = by_low.new_empty(batch, down.shape[1], by_low.shape[2])
+    back = down.t()
+    _copy(by_first, out=by_r[:count]).baddbmm_(_each(back, count), by_low[:count])
+    torch.bmm(_each(back, batch - count), by_low[count:], out=by_r[count:])
+    return by_r
 
 
 class _Join(torch.autograd.Function):

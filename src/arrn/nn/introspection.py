@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -59,6 +60,18 @@ def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+def first_not_finite(tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """The name of the first tensor that holds what is no number, or an infinite one; None if there is none.
+
+    >>> first_not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("nan")])})
+    'b'
+    """
+    for name, tensor in tensors.items():
+        if (tensor.is_floating_point() or tensor.is_complex()) and not bool(tensor.isfinite().all()):
+            return name
+    return None
+
+
 def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
     """The multiply-adds of one evaluation on an input of `shape`: convolutions and matrix products.
 
@@ -96,7 +109,10 @@ def draw_ladder(model: ARRN) -> str:
     for level in model.levels:
         grids = f"{format_grid(level.size)} -> {format_grid(level.next_size)}"
         features = f"{level.in_features} -> {level.out_features}"
-        rows.append((level, "residual", grids, features, f"{type(level.block).__name__}, p={dropped[level.size]:.3g}"))
+        said = f"{type(level.block).__name__}, p={dropped[level.size]:.3g}"
+        if level.form != "paper":
+            said += f", {level.form}"
+        rows.append((level, "residual", grids, features, said))
     through = f"{last}" if gives == last else f"{last} -> {gives}"
     rows.append((model.base, "base", format_grid(model.grids[-1]), through, type(model.base).__name__))
     answers = f"{gives}" if classes is None else f"{gives} -> {classes}"

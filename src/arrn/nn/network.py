@@ -217,6 +217,12 @@ def classes_of(model: nn.Module) -> int | None:
     return own if isinstance(own, int) and own > 0 else None
 
 
+def channels_of(model: nn.Module) -> int | None:
+    """The channels of the input that a network takes; None: not known."""
+    channels = getattr(model, "in_channels", None)
+    return channels if isinstance(channels, int) else None
+
+
 def plain_option(value: Any) -> Any:
     """An option as data that JSON can hold; what cannot be such data passes unchanged, and `arrn.save` refuses it."""
     if isinstance(value, Kernel):

@@ -12,13 +12,12 @@ from arrn.nn.blocks import BatchRMSNorm
 from arrn.nn.constancy import (
     block_grid,
     check_hand_down,
-    check_sample_wise,
     check_zero_constant,
     output_shape,
     preserves_zero,
     takes_context,
 )
-from arrn.nn.difference import FORMS, Form, answer_both, subtract_halves
+from arrn.nn.difference import FORMS, Form, answer_both, check_sample_wise, subtract_halves
 from arrn.nn.fast import can_fuse_level, fused_level
 from arrn.nn.layers import Projection, Resampling
 from arrn.signal.grid import Grid, Size, as_grid, check_descent, format_grid
@@ -156,9 +155,7 @@ class LaplacianResidual(nn.Module):
             )
         return grid == self.next_size
 
-    def _hand_down(
-        self, given: KernelLike | nn.Module, channels: int, check: bool
-    ) -> tuple[nn.Module | None, int]:
+    def _hand_down(self, given: KernelLike | nn.Module, channels: int, check: bool) -> tuple[nn.Module | None, int]:
         """What takes the contribution down where it is not D itself, and the channels that it gives."""
         if given == "kernel":
             return None, channels

@@ -29,7 +29,7 @@ from arrn.runs.device import pick_device, true_float32
 from arrn.runs.run_folder import is_finished
 from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
 from arrn.runs.splits import open_split
-from arrn.saving import CONFIG, load
+from arrn.saving import load
 from arrn.teamwork import join_team, team_device
 from arrn.training.step import order_memory
 
@@ -51,19 +51,8 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
         raise ArrnError(
             f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
-    _check_metadata(model, metadata, folder)
     order_memory(model.float().to(device), as_network(model).ndim)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
-
-
-def _check_metadata(model: nn.Module, metadata: Metadata, folder: Path) -> None:
-    """Refuses numbers that a file edited by hand may hold, before they become nonsense."""
-    channels = config_of(model)["options"].get("in_channels")
-    mean, std = metadata.mean or (), metadata.std or ()
-    if channels is not None and (len(mean) != channels or len(std) != channels):
-        raise ArrnError(f"{folder / CONFIG}: mean and std should have {channels} numbers each, got {mean} and {std}")
-    if min(std) <= 0:
-        raise ArrnError(f"{folder / CONFIG}: std must be above 0, got {std}")
 
 
 def evaluate_run(

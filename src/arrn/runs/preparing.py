@@ -103,7 +103,7 @@ def prepare(
     def make_step(network: nn.Module, normalisation: Normalisation, steps: int, least: int = 0) -> TrainingStep:
         return TrainingStep(
             network,
-            Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment),
+            Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment, recipe.cutout),
             recipe,
             steps,
             settings.seed,

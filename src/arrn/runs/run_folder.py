@@ -10,8 +10,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from arrn.errors import ArrnError, RunError
+from arrn.model_folder import CONFIG, WEIGHTS
 from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
-from arrn.saving import CONFIG, WEIGHTS
 from arrn.training.log import read_log
 from arrn.writing import is_leftover, remove_leftovers
 

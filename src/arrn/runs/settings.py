@@ -17,6 +17,7 @@ from arrn.writing import read_document, write_document
 
 RUN_FILE = "run.json"
 FORMAT, FORMAT_VERSION = "arrn-run", 1
+MOST_WORKERS = 1000
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class RunSettings:
     sample_rate: int | None = None
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ArrnError(f"the seed must be a whole number of at least 0, got {self.seed}")
+        if not 0 <= self.seed < 2**63:
+            raise ArrnError(f"the seed must be a whole number from 0 to 2**63 - 1, got {self.seed!r:.40}")
         if self.holdout < 0:
             raise ArrnError(f"the number of samples to hold out must be at least 0, got {self.holdout}")
         Window(self.window, self.sample_rate)  # refuses what means nothing
@@ -85,7 +86,15 @@ def read_run_file(folder: Path) -> dict[str, Any]:
         ArrnError: for a file that does not describe a run.
     """
     path = folder / RUN_FILE
-    return read_document(path, FORMAT, FORMAT_VERSION) if path.exists() else {}
+    if not path.exists():
+        return {}
+    document = read_document(path, FORMAT, FORMAT_VERSION)
+    splits, origin = document.get("splits", []), document.get("provenance", {})
+    if not isinstance(splits, list) or not all(isinstance(split, str) for split in splits):
+        raise ArrnError(f"{path}: splits should be a list of names, got {splits!r:.80}")
+    if not isinstance(origin, dict):
+        raise ArrnError(f"{path}: provenance should be an object, got {origin!r:.80}")
+    return document
 
 
 def read_settings(folder: Path) -> RunSettings | None:
@@ -97,7 +106,19 @@ def read_settings(folder: Path) -> RunSettings | None:
     path = folder / RUN_FILE
     if not path.exists():
         return None
-    settings = read_run_file(folder).get("settings")
+    return settings_from(read_run_file(folder).get("settings"), str(path))
+
+
+def settings_from(settings: object, where: str) -> RunSettings:
+    """The settings that a file holds.
+
+    Args:
+        settings: what it holds.
+        where: the file, for errors.
+
+    Raises:
+        ArrnError: for what does not describe a run.
+    """
     expected: dict[str, Any] = {
         "dataset": str,
         "model": str,
@@ -113,14 +134,17 @@ def read_settings(folder: Path) -> RunSettings | None:
     if isinstance(settings, dict):  # runs from before there was sound
         settings = {"window": 1.0, "sample_rate": None} | settings
     if not isinstance(settings, dict) or set(settings) != set(expected):
-        raise ArrnError(f"{path}: settings should have {', '.join(expected)}")
+        raise ArrnError(f"{where}: settings should have {', '.join(expected)}")
     for name, kind in expected.items():
         if not isinstance(settings[name], kind) or (kind is not bool and isinstance(settings[name], bool)):
-            raise ArrnError(f"{path}: {name} has the wrong type, got {settings[name]!r}")
+            raise ArrnError(f"{where}: {name} has the wrong type, got {settings[name]!r:.80}")
+    for name in ("dataset", "data"):
+        if "\0" in (settings[name] or ""):
+            raise ArrnError(f"{where}: {name} is no path, got {settings[name]!r:.80}")
     try:
         return RunSettings(**(settings | {"recipe": PAPER_CIFAR.with_options(settings["recipe"])}))
     except ArrnError as error:
-        raise ArrnError(f"{path}: {error}") from None
+        raise ArrnError(f"{where}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -151,8 +175,8 @@ class Machine:
     sync_batch_norm: bool = False
 
     def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise ArrnError(f"the number of workers must be at least 0, got {self.workers}")
+        if not 0 <= self.workers <= MOST_WORKERS:
+            raise ArrnError(f"the number of workers must be from 0 to {MOST_WORKERS}, got {self.workers!r:.40}")
         every = self.checkpoint_every
         if every is not None and not (math.isfinite(every) and every > 0):
             raise ArrnError(f"the epochs between checkpoints must be a number above 0, got {every}")

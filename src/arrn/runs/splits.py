@@ -169,5 +169,6 @@ def _read(run: Path) -> TrainedOn | None:
     except (TypeError, KeyError):
         names = samples = digest = None
     if not isinstance(names, list) or not isinstance(samples, int) or not isinstance(digest, str):
-        raise ArrnError(f"{run / RUN_FILE}: {TRAINED_ON} should have class_names, samples and digest, got {found!r}")
+        wrong = f"{TRAINED_ON} should have class_names, samples and digest, got {found!r:.80}"
+        raise ArrnError(f"{run / RUN_FILE}: {wrong}")
     return TrainedOn(tuple(map(str, names)), samples, digest)

@@ -101,7 +101,7 @@ def run_training(
                 watcher=watcher,
             )
             if team.leads:
-                _save(run.step.model, out, run.metadata)
+                _save(run.step.result, out, run.metadata)
 
 
 def _record(
@@ -151,5 +151,6 @@ def _check_same_start(start: Checkpoint | None, team: Team, out: Path) -> None:
 def _save(model: nn.Module, out: Path, metadata: Metadata) -> None:
     try:
         save(model, out, metadata)
-    except ArrnError as error:  # the input was good: what fails now is the disk
-        raise RunError(f"{error}; the last checkpoint is kept: make room and go on with --resume") from error
+    except ArrnError as error:  # the input was good: what fails now is the disk, or the training
+        hint = ": make room and go on with --resume" if isinstance(error.__cause__, OSError) else ""
+        raise RunError(f"{error}; the last checkpoint is kept{hint}") from error

@@ -126,6 +126,8 @@ def check_signal(
 ) -> Grid:
     """The grid of `x`, shaped (batch, channels, *space); refuses what is no such signal, or not of `weight`'s dtype."""
     check_tensor(x)
+    if x.layout != torch.strided:
+        raise ArrnError(f"expected a dense tensor, got one of layout {x.layout}: x.to_dense() makes one")
     layout = {1: "length", 2: "height, width", 3: "depth, height, width"}
     if ndim is None and not 3 <= x.ndim <= 5:
         raise ArrnError(
@@ -146,10 +148,19 @@ def check_signal(
             f"expected samples of {weight.dtype}, as the network's weights, got {x.dtype}: either x.to({weight.dtype}) "
             f"or network.to({x.dtype})"
         )
+    if weight is not None:
+        check_device(x, weight)
     grid = grid_of(x)
     if 0 in grid:
         raise ArrnError(f"every axis of space needs at least 1 sample, got shape {tuple(x.shape)}")
     return grid
+
+
+def check_device(x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Refuses a signal on another kind of device than the weights that it meets."""
+    if x.device.type != weight.device.type:
+        hint = "which holds no numbers" if x.is_meta else f"either x.to({weight.device.type!r}) or move the network"
+        raise ArrnError(f"the network is on {weight.device.type}, but the signal is on {x.device.type}: {hint}")
 
 
 def grid_of(x: torch.Tensor) -> Grid:

@@ -24,6 +24,11 @@ from arrn.signal.grid import as_count
 Matrix: TypeAlias = NDArray[np.float64]
 Boundary: TypeAlias = Literal["symmetric", "periodic"]
 
+LARGEST_MATRIX_EVER = 2**28
+"""The most entries of a matrix, 2 GiB in float64: numbers beyond are a mistake, or a stranger's."""
+
+_WIDEST = 1000.0  # cells of the coarser grid that a kernel reaches to on each side, at most
+
 
 class Kernel(ABC):
     """A smoothing kernel: a hashable value, equal to another when their parameters are.
@@ -61,6 +66,12 @@ class Kernel(ABC):
         torch.Size([2, 4])
         """
         source, target = as_count(source), as_count(target)
+        if source * target > LARGEST_MATRIX_EVER:
+            raise ArrnError(
+                f"the matrix from {source} to {target} samples would have {source * target:.2g} entries, and should "
+                f"have at most {LARGEST_MATRIX_EVER:.2g}: arrn.signal.resample does without for the perfect kernel in "
+                "float32 and float64"
+            )
         master = _small_matrix if source * target <= 2**16 else _large_matrix
         # The copy keeps the cached master safe from whoever writes into the tensor.
         return torch.from_numpy(master(self, source, target).copy())
@@ -194,6 +205,8 @@ class _WindowKernel(Kernel):
             return np.eye(source)
         coarser = min(source, target)
         reach = int(np.ceil(self._radius * source / coarser)) + 1
+        if target * (2 * reach + 1) > 2**25:
+            raise ArrnError(f"{self} is too wide to go from {source} samples to {target}: give it less width")
         row = np.arange(target, dtype=np.int64)[:, None]
         nearest = (2 * row + 1) * source // (2 * target)
         column = nearest + np.arange(-reach, reach + 1, dtype=np.int64)[None, :]
@@ -210,11 +223,11 @@ class _WindowKernel(Kernel):
         return normalised
 
 
-def _positive(owner: str, name: str, value: float, least: float = 0.0) -> None:
+def _check(owner: str, name: str, value: float, least: float, most: float = _WIDEST) -> None:
     number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and np.isfinite(value) and value > 0 and value >= least):
-        bound = f"at least {least}" if least else "above 0"
-        raise ArrnError(f"{owner}: {name} must be {bound}, got {value!r}")
+    if not (number and least <= value <= most):
+        got = f"{value!r:.40}" if not isinstance(value, int) or abs(value) < 2**64 else "a larger number"
+        raise ArrnError(f"{owner}: {name} must be a number from {least:g} to {most:g}, got {got}")
 
 
 @dataclass(frozen=True)
@@ -229,8 +242,8 @@ class KaiserSinc(_WindowKernel):
     name: ClassVar[str] = "fair"
 
     def __post_init__(self) -> None:
-        _positive("KaiserSinc", "zero_crossings", self.zero_crossings, 1)
-        _positive("KaiserSinc", "beta", self.beta)
+        _check("KaiserSinc", "zero_crossings", self.zero_crossings, 1)
+        _check("KaiserSinc", "beta", self.beta, 1e-3, 500)  # the window of a larger one overflows
 
     @property
     def _radius(self) -> float:
@@ -254,9 +267,9 @@ class TruncatedGaussian(_WindowKernel):
     name: ClassVar[str] = "poor"
 
     def __post_init__(self) -> None:
-        _positive("TruncatedGaussian", "sigma", self.sigma)
+        _check("TruncatedGaussian", "sigma", self.sigma, 1e-3)
         # Half a cell is the farthest that a sample can be from the nearest coarser one.
-        _positive("TruncatedGaussian", "radius", self.radius, 0.5)
+        _check("TruncatedGaussian", "radius", self.radius, 0.5)
 
     @property
     def _radius(self) -> float:
@@ -296,7 +309,7 @@ def kernel(name: KernelLike, **parameters: Any) -> Kernel:
         if "name" not in name:
             raise ArrnError(f"a kernel's options need its name, such as {{'name': 'perfect'}}; got {dict(name)!r}")
         return kernel(**{**name, **parameters})
-    if name not in _KERNELS:
+    if not isinstance(name, str) or name not in _KERNELS:
         raise unknown_name("kernel", name, _KERNELS)
     try:
         return _KERNELS[name](**parameters)

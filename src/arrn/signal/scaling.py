@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError
 
+# Samples divided by their full scale are about 1; beyond these, float32 does not hold what comes out.
+_LARGEST, _SMALLEST = 1e9, 1e-9
 _FULL_SCALE = {torch.uint8: 255.0, torch.int16: 32768.0}
 
 
@@ -23,6 +26,23 @@ def full_scale(dtype: torch.dtype) -> float:
     if dtype not in _FULL_SCALE:
         raise ArrnError(f"samples should be of torch.uint8, torch.int16 or floats with 1 for full scale, got {dtype}")
     return _FULL_SCALE[dtype]
+
+
+def check_statistics(mean: Sequence[float], std: Sequence[float]) -> None:
+    """Refuses means and standard deviations that nothing can be normalised by.
+
+    >>> check_statistics([0.5, 0.5], [0.25, 0.0])
+    Traceback (most recent call last):
+    arrn.errors.ArrnError: std must be above 0 in every channel, got [0.25, 0.0]
+    """
+    for name, values in (("mean", mean), ("std", std)):
+        if not all(isinstance(value, Real) and abs(value) <= _LARGEST for value in values):
+            raise ArrnError(f"{name} must be numbers of at most {_LARGEST:g}, one per channel, got {values!r:.80}")
+    if len(mean) != len(std) or not mean:
+        raise ArrnError(f"mean and std must have one number per channel each, got {len(mean)} and {len(std)}")
+    if min(std) < _SMALLEST:
+        wrong = "above 0" if min(std) <= 0 else f"at least {_SMALLEST:g}"
+        raise ArrnError(f"std must be {wrong} in every channel, got {std!r:.80}")
 
 
 class Normalisation(nn.Module):
@@ -40,6 +60,7 @@ class Normalisation(nn.Module):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
+        check_statistics(mean, std)
         # Kept as x * scale + shift, for uint8: one pass over the samples.
         scale = 1 / (full_scale(torch.uint8) * torch.tensor(std, dtype=torch.float64))
         shift = -torch.tensor(mean, dtype=torch.float64) / torch.tensor(std, dtype=torch.float64)

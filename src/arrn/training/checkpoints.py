@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import safetensors.torch
 import torch
 
 from arrn.errors import ArrnError, RunError
+from arrn.reading import check_regular, parse_json
 from arrn.training.step import TrainingStep
 from arrn.writing import remove_leftovers, write_atomically
 
@@ -131,6 +132,7 @@ def _position(path: Path) -> tuple[int, int]:
 
 def _read(path: Path) -> Checkpoint:
     try:
+        check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dictionary
@@ -142,7 +144,7 @@ def _read(path: Path) -> Checkpoint:
             )
         if header["checksum"] != _checksum(tensors, header["facts"]):
             raise ArrnError(f"{path} is damaged: its checksum does not match")
-        told = json.loads(header["facts"])
+        told = parse_json(header["facts"])
         checkpoint = Checkpoint(told["epoch"], told["step"], tensors, dict(told["facts"]))
         if (checkpoint.epoch, checkpoint.step) != _position(path):
             raise ArrnError(f"{path} has another's name: it holds what {checkpoint.file_name} should")
@@ -165,17 +167,34 @@ def _checksum(tensors: Mapping[str, torch.Tensor], facts: str) -> str:
     return f"{value:08x}"
 
 
-_MODEL, _OPTIMIZER = "model.", "optimizer."
+_MODEL, _OPTIMIZER, _AVERAGE = "model.", "optimizer.", "average."
+# What each keeps of a parameter.
+_KEPT_BY: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.SGD: ("momentum_buffer",),
+}
+
+
+def _as_index(text: str, items: Sequence[object]) -> int:
+    if not (text.isdecimal() and len(text) < 9 and int(text) < len(items)):
+        raise ValueError(f"there is no parameter {text:.80}")
+    return int(text)
 
 
 def state_tensors(step: TrainingStep) -> dict[str, torch.Tensor]:
-    """Weights, batch-norm statistics and the optimiser's state, by name."""
+    """Weights, batch-norm statistics, their averages where there are any, and the optimiser's state, by name."""
     tensors = {_MODEL + name: tensor for name, tensor in step.model.state_dict().items()}
+    if step.result is not step.model:
+        tensors |= {_AVERAGE + name: tensor for name, tensor in step.result.state_dict().items()}
     for index, state in step.optimizer.state_dict()["state"].items():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):  # SGD without momentum keeps a None
                 tensors[f"{_OPTIMIZER}{index}.{key}"] = value
     return tensors
+
+
+def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def restore_state(step: TrainingStep, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -184,18 +203,25 @@ def restore_state(step: TrainingStep, tensors: Mapping[str, torch.Tensor]) -> No
     Raises:
         ArrnError: when the tensors are not those of this network.
     """
-    weights = {name.removeprefix(_MODEL): t for name, t in tensors.items() if name.startswith(_MODEL)}
     parameters = [parameter for group in step.optimizer.param_groups for parameter in group["params"]]
     try:
-        step.model.load_state_dict(weights)
+        step.model.load_state_dict(_under(_MODEL, tensors))
+        if step.result is not step.model:
+            step.result.load_state_dict(_under(_AVERAGE, tensors))
         for name, value in tensors.items():
             if not name.startswith(_OPTIMIZER):
                 continue
             index, _, key = name.removeprefix(_OPTIMIZER).partition(".")
-            parameter = parameters[int(index)]
-            if value.ndim and value.shape != parameter.shape:
-                raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {tuple(parameter.shape)}")
-            like = torch.empty_like(parameter) if value.ndim else torch.empty_like(value)
+            parameter = parameters[_as_index(index, parameters)]
+            known = _KEPT_BY[type(step.optimizer)]
+            if key not in known:
+                raise ValueError(f"{name:.80} is not of this optimiser, which keeps {', '.join(known)}")
+            expected = torch.Size() if key == "step" else parameter.shape
+            if value.shape != expected:
+                raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {tuple(expected)}")
+            like = torch.empty((), dtype=torch.float32) if key == "step" else torch.empty_like(parameter)
             step.optimizer.state[parameter][key] = like.to(parameter.device).copy_(value)
+        if any(len(state) < len(_KEPT_BY[type(step.optimizer)]) for state in step.optimizer.state.values()):
+            raise ValueError("the state of the optimiser is incomplete")
     except (RuntimeError, ValueError, IndexError) as error:
         raise ArrnError(f"the checkpoint is not of this network: {' '.join(str(error).split())}") from None

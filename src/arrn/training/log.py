@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,23 +11,39 @@ from types import TracebackType
 from typing import Any
 
 from arrn.errors import RunError, needs
+from arrn.reading import open_regular, parse_json
 from arrn.writing import write_atomically
+
+MOST_ENTRIES = 10**6  # as many as a recipe may have epochs
+_LONGEST_LINE = 2**16
+_NUMBERS = ("loss", "accuracy", "seconds")
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log; a last line that was cut off by a crash is left out."""
+    """The entries of a log, up to the first line that is none: a crash may have cut off the last one.
+
+    Raises:
+        OSError: for a file that cannot be read, or is no regular file.
+    """
     entries: list[dict[str, Any]] = []
     if not path.exists():
         return entries
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            break
-        if not isinstance(entry, dict) or not isinstance(entry.get("epoch"), int):
-            break
-        entries.append(entry)
+    with open_regular(path) as file:
+        while len(entries) < MOST_ENTRIES and (line := file.readline(_LONGEST_LINE)):
+            try:
+                entry = parse_json(line.decode("utf-8", "replace"))
+            except ValueError:
+                break
+            if not _is_entry(entry):
+                break
+            entries.append(entry)
     return entries
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict) or type(entry.get("epoch")) is not int or entry["epoch"] < 1:
+        return False
+    return all(isinstance(entry.get(name, 0), int | float) and math.isfinite(entry.get(name, 0)) for name in _NUMBERS)
 
 
 def check_tensorboard() -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 from arrn.data.batches import Batches
 from arrn.errors import ArrnError, RunError
+from arrn.nn.introspection import first_not_finite
 from arrn.teamwork import Team
 from arrn.training.checkpoints import Checkpoint, Checkpoints, restore_state, state_tensors
 from arrn.training.log import Log
@@ -149,8 +150,8 @@ def resume_from(step: TrainingStep, checkpoint: Checkpoint) -> None:
     """Puts a step where the checkpoint was."""
     restore_state(step, checkpoint.tensors)
     totals = checkpoint.facts.get("totals")
-    if not isinstance(totals, list | tuple) or len(totals) != 3 or not all(isinstance(t, int | float) for t in totals):
-        raise ArrnError(f"{checkpoint.file_name} does not tell how far its epoch was: totals are {totals!r}")
+    if not isinstance(totals, list | tuple) or len(totals) != 3 or not all(map(_is_number, totals)):
+        raise ArrnError(f"{checkpoint.file_name} does not tell how far its epoch was: totals are {totals!r:.80}")
     if step.team.leads:  # the totals of all: one process goes on counting from them
         step.reset(float(totals[0]), int(totals[1]), int(totals[2]))
     else:
@@ -192,7 +193,7 @@ def train(
     decider = Decider(step.team, stop, CheckpointSchedule(per_epoch, checkpoint_every))
     done, spent = 0, 0.0
     if start is not None:
-        _check_counts(start, batches)
+        _check_place(start, batches, epochs)
         done, spent = start.epoch * per_epoch + start.step, _seconds_spent(start)
     step.model.train()
     for epoch in range(done // per_epoch, epochs):
@@ -214,6 +215,7 @@ def train(
             inside = done % per_epoch
             if inside and (decision := decider.after(done)).checkpoint:
                 _check_loss(step.team_totals[0], epoch)
+                _check_weights(step, epoch)
                 _write(checkpoints, step, batches, epoch, inside, spent + time.monotonic() - began)
                 _stop_if_asked(decision.signal, f"epoch {epoch + 1}, step {inside} of {per_epoch}")
         loss, correct, seen = step.team_totals
@@ -229,7 +231,7 @@ def train(
         }
         spent = 0.0  # the next epoch is all this process's
         if validate is not None:
-            entry |= validate(step.model)
+            entry |= validate(step.result)
             step.model.train()
         if step.team.leads:
             log.write(entry)
@@ -237,13 +239,19 @@ def train(
             watcher.epoch_ends(entry)
         decision = decider.after(done)  # once: a signal that comes later would find no checkpoint
         if epoch + 1 == epochs or decision.checkpoint:
+            _check_weights(step, epoch)
             step.reset()
             _write(checkpoints, step, batches, epoch + 1)
         if epoch + 1 < epochs:
             _stop_if_asked(decision.signal, f"the end of epoch {epoch + 1}")
 
 
-def _check_counts(start: Checkpoint, batches: Batches) -> None:
+def _check_place(start: Checkpoint, batches: Batches, epochs: int) -> None:
+    if not (start.epoch <= epochs and start.step < len(batches)):
+        raise ArrnError(
+            f"{start.file_name} is of no run of {epochs} epochs of {len(batches)} steps: it is after epoch "
+            f"{start.epoch}, step {start.step}"
+        )
     before, now = start.facts.get("counts"), list(batches.counts)
     if before != now:
         raise ArrnError(
@@ -259,11 +267,25 @@ def _seconds_spent(start: Checkpoint) -> float:
     return float(seconds)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def _check_loss(loss: float, epoch: int) -> None:
     if not math.isfinite(loss):
         raise RunError(
             f"the loss became {loss} in epoch {epoch + 1}: a lower learning rate may help; the checkpoints "
             "written before it are kept"
+        )
+
+
+def _check_weights(step: TrainingStep, epoch: int) -> None:
+    """Refuses weights that a last step made infinite: the loss is that of the weights before."""
+    name = first_not_finite(step.model.state_dict())
+    if step.team.most(int(name is not None)):
+        raise RunError(
+            f"the weights are no longer finite in epoch {epoch + 1}{'' if name is None else f' ({name})'}: a lower "
+            "learning rate may help; the checkpoints written before it are kept"
         )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import tomllib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError, unknown_name
 from arrn.nn.network import Policy
+from arrn.reading import read_toml
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,28 @@ class _Rule:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _whole(most: int) -> _Rule:
+    return _Rule(
+        f"a whole number from 1 to {most}",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most,
+    )
 
 
 def _one_of(*choices: str) -> _Rule:
     return _Rule(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
 
 
+_LONGEST = 64  # resolutions of a recipe
 _POSITIVE = _Rule("a number above 0", lambda value: _number(value) and value > 0)
 _NOT_NEGATIVE = _Rule("a number of at least 0", lambda value: _number(value) and value >= 0)
 _SHARE = _Rule("a number in [0, 1)", lambda value: _number(value) and 0 <= value < 1)
 _YES_OR_NO = _Rule("true or false", lambda value: isinstance(value, bool))
 _RULES = {
-    "epochs": _Rule("a whole number of at least 1", _whole),
-    "batch_size": _Rule("a whole number of at least 1", _whole),
+    "epochs": _whole(10**6),
+    "batch_size": _whole(10**6),
     "optimizer": _one_of("adamw", "sgd"),
     "learning_rate": _POSITIVE,
     "final_learning_rate": _NOT_NEGATIVE,
@@ -53,9 +57,14 @@ _RULES = {
     "flip": _YES_OR_NO,
     "crop_padding": _SHARE,
     "trivial_augment": _YES_OR_NO,
-    "resolutions": _Rule("a list of whole numbers of at least 1", _whole, count=None),
+    "resolutions": _Rule("a list of whole numbers from 1 to 10000000", _whole(10**7).holds, count=None),
     "policy": _one_of("exact", "cheap"),
     "precision": _one_of("auto", "float32", "bfloat16"),
+    "label_smoothing": _SHARE,
+    "weight_averaging": _SHARE,
+    "cutout": _SHARE,
+    "warm_up": _NOT_NEGATIVE,
+    "nesterov": _YES_OR_NO,
 }
 
 
@@ -78,6 +87,11 @@ class Recipe:
         resolutions: every batch is shared out evenly over these lower resolutions; none by default.
         policy: the level for inputs between two sizes, in training and evaluation of an ARRN.
         precision: "auto" (bfloat16 on a GPU that has it), "float32" or "bfloat16".
+        label_smoothing: the part of each target that is spread evenly over all classes.
+        weight_averaging: the decay of a moving average of the weights, which is what is validated and saved; 0 is none.
+        cutout: the side of a square of the mean value on each sample, as a part of the size; 0 is none.
+        warm_up: epochs in which the learning rate rises linearly, before its half cosine.
+        nesterov: look ahead with SGD's momentum.
     """
 
     epochs: int = 100
@@ -94,6 +108,11 @@ class Recipe:
     resolutions: tuple[int, ...] = ()
     policy: Policy = "exact"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    label_smoothing: float = 0.0
+    weight_averaging: float = 0.0
+    cutout: float = 0.0
+    warm_up: float = 0.0
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         for name, rule in _RULES.items():
@@ -102,8 +121,11 @@ class Recipe:
                 value = tuple(value)
                 object.__setattr__(self, name, value)
             items = value if rule.count != 1 and isinstance(value, tuple) else (value,)
-            if rule.count not in (None, len(items)) or not all(map(rule.holds, items)):
-                raise ArrnError(f"{name} must be {rule.words}, got {value!r}")
+            fits = len(items) == rule.count if rule.count is not None else len(items) <= _LONGEST
+            if not fits or not all(map(rule.holds, items)):
+                raise ArrnError(f"{name} must be {rule.words}, got {value!r:.80}")
+        if self.warm_up >= self.epochs:
+            raise ArrnError(f"warm_up must be less than all {self.epochs} epochs, got {self.warm_up}")
 
     def with_options(self, options: Mapping[str, Any]) -> Recipe:
         """The same recipe, but for `options`."""
@@ -163,11 +185,9 @@ def read_recipe(path: Path, start: Recipe = PAPER_CIFAR) -> Recipe:
         ArrnError: names the file and the option.
     """
     try:
-        options = tomllib.loads(path.read_bytes().decode("utf-8"))
+        options = read_toml(path)
     except OSError as error:
         raise ArrnError(f"cannot read the recipe {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ArrnError(f"{path} is not valid TOML: {error}") from None
     try:
         return start.with_options(options)
     except ArrnError as error:

@@ -4,9 +4,11 @@ tracing.py       its layers as a graph
 layout.py        where in the graph one signal is alive alone, and where the resolution falls
 replacements.py  padding, dropout and the classifier, as an ARRN needs them
 cutting.py       the graph in pieces: a run of layers for each resolution, a head
+fitting.py       the ARRN that comes of it, and its projections fitted to what the layers gave
 transplant.py    each run in a Laplacian residual, all of them in an ARRN; architectures by name
 """
 
+from arrn.models.transplanting.fitting import Transplant
 from arrn.models.transplanting.transplant import TRANSPLANTS, transplant, transplant_builder
 
-__all__ = ["TRANSPLANTS", "transplant", "transplant_builder"]
+__all__ = ["TRANSPLANTS", "Transplant", "transplant", "transplant_builder"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import re
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
 from types import FunctionType
 from typing import Any
 
+import torch.nn.functional as F
 from torch import fx, nn
 
 from arrn.errors import ArrnError
@@ -18,6 +20,10 @@ _PREFIX = "network"
 # Layers that others look for by type, also when subclassed: norms to freeze, an identity where a
 # classifier was.
 _KEPT = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm, nn.Identity)
+
+# Norms of single samples: by function, and by class, which may be anybody's own.
+_SAMPLE_NORMS = {F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm}
+_SAMPLE_NORM_NAMES = re.compile(r"(?<!batch)(layer|group|instance|rms)norm", re.IGNORECASE)
 
 
 def trace(network: nn.Module, layers: Container[str] = ()) -> tuple[fx.GraphModule, dict[str, str]]:
@@ -147,6 +153,16 @@ def _own_path(path: str) -> str:
 def calls_around(node: fx.Node) -> dict[str, str]:
     """The calls within which a node is made, from the network's own on: the path of the module, for each call a key."""
     return {call: _own_path(path) for call, (path, _) in node.meta.get("nn_module_stack", {}).items()}
+
+
+def norms_samples(traced: fx.GraphModule) -> bool:
+    """Whether norms of single samples, such as a layer norm, stand in a traced network."""
+    kinds = {kind for module in traced.modules() for kind in type(module).__mro__}
+    for node in traced.graph.nodes:
+        if node.target in _SAMPLE_NORMS:
+            return True
+        kinds |= {kind for _, kind in node.meta.get("nn_module_stack", {}).values()}
+    return any(_SAMPLE_NORM_NAMES.search(kind.__name__) for kind in kinds)
 
 
 def describe(node: fx.Node) -> str:

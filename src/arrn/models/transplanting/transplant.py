@@ -11,10 +11,13 @@ from typing import Any, cast
 import torch
 from torch import fx, nn
 
-from arrn.errors import ArrnError, ConstancyError
+from arrn.errors import ArrnError, ConstancyError, unknown_name
 from arrn.models.fixed import torchvision_network
+from arrn.models.limits import check_matrices
 from arrn.models.registry import AdaptiveOptions, as_whole, takes
 from arrn.models.transplanting.cutting import Pieces, cut, discard, find_ladder
+from arrn.models.transplanting.fitting import Transplant, add_offset
+from arrn.models.transplanting.layout import find_layout, runs_bare, trace_resolutions
 from arrn.models.transplanting.replacements import (
     Convolution,
     SourceHead,
@@ -22,11 +25,10 @@ from arrn.models.transplanting.replacements import (
     dropout_as_layers,
     replicate_padding,
 )
-from arrn.models.transplanting.layout import find_layout, runs_bare, trace_resolutions
-from arrn.models.transplanting.tracing import describe
-from arrn.nn.arrn import ARRN
+from arrn.models.transplanting.tracing import describe, norms_samples
 from arrn.nn.blocks import Head
 from arrn.nn.constancy import TOLERANCE, made_like, probe_of, variation, zero_sample
+from arrn.nn.difference import FORMS, Form
 from arrn.nn.dropout import Draw, LaplacianDropout
 from arrn.nn.introspection import copy_unwrapped, unwrap
 from arrn.nn.layers import Projection
@@ -44,20 +46,22 @@ def transplant(
     in_channels: int | None = None,
     num_classes: int | None = None,
     skip_first: int = 0,
+    form: Form | None = None,
     kernel: KernelLike = "perfect",
     dropout: float | Sequence[float] = 0.0,
     draw: Draw = "stratified",
     policy: Policy = "exact",
     check: bool = True,
-) -> ARRN:
+) -> Transplant:
     """An ARRN from the layers and weights of a convolutional network, such as a pretrained backbone.
 
     The network is traced and cut before each layer that lowers the resolution, where a single signal is
     alive. Each run of layers becomes the block of a Laplacian residual on the grid that reaches it, the
-    last one the base, and what follows the last signal (pooling, classifier) the head. Zero padding
-    becomes replicate padding. Added are the stem A_0, an identity unless `in_channels` or `skip_first` change
-    what enters the first run, and one projection per residual, drawn at random: the result computes something
-    else than the source did, and wants fine-tuning. The source itself is left alone.
+    last one the base, and what follows the last signal (pooling, classifier) the head. In the paper's form zero
+    padding becomes replicate padding; in difference form every layer stays as it is. Added are the stem A_0, an
+    identity unless `in_channels` or `skip_first` change what enters the first run, and one projection per residual,
+    drawn at random: the result computes something else than the source did, and wants `Transplant.fit_projections`
+    or fine-tuning or both. The source itself is left alone.
 
     Args:
         model: the network; called as ``model(x)``, traceable by `torch.fx` but for parts that may stay whole;
@@ -68,6 +72,10 @@ def transplant(
         skip_first: discards the first so many residuals, and lets the input enter the next one at `size`
             through A_0. Each stride that goes makes all later grids twice as large; the paper discards two
             for MobileNetV3, whose last grids would otherwise be very small.
+        form: of the residuals, see `LaplacianResidual`. ``"paper"`` needs layers that answer zero by a constant;
+            ``"difference"`` takes layers that pad with zeros, add positions, or normalise single samples, and runs
+            them twice. By default the paper's, but the difference form where norms of single samples stand in the
+            runs: there the paper's is exact in float64 only. The result's `form` says which.
         kernel: the smoothing kernel or its name.
         dropout: Laplacian dropout's p, one number or one per residual.
         draw: how Laplacian dropout draws.
@@ -95,34 +103,44 @@ def transplant(
     if as_network(source).adapts:
         raise ArrnError("this network is an ARRN already: there is nothing to transplant")
     first = _first_convolution(source)
+    if form is not None and form not in FORMS:
+        raise unknown_name("form", form, FORMS)
     if num_classes is not None:
         num_classes = as_whole("num_classes", num_classes, least=0)
     grid, smoothing = as_grid(size, first.weight.ndim - 2), as_kernel(kernel)
     channels = _own_channels(source, grid)
 
-    traced, kept_whole = trace_resolutions(copy_unwrapped(source), channels, grid)
-    replicate_padding(traced, len(grid))
-    dropout_as_layers(traced)
-    pieces = discard(cut(traced, find_layout(traced, channels, grid), kept_whole), skip_first)
-    for run in pieces.runs:
-        drop_whole_channels(run)
-    ladder = find_ladder(pieces, grid, smoothing)
+    def cut_up(form: Form) -> Pieces:
+        return _cut_up(source, channels, grid, skip_first, form)
 
-    residuals = [
-        _residual(run, features, grids, kernel=smoothing, check=check)
-        for run, features, grids in zip(
-            pieces.runs, itertools.pairwise(pieces.features[:-1]), itertools.pairwise(ladder), strict=True
-        )
-    ]
+    pieces = cut_up(form or "paper")
+    if form is None:
+        form = "difference" if any(map(norms_samples, pieces.runs)) else "paper"
+        pieces = pieces if form == "paper" else cut_up(form)
+    ladder = find_ladder(pieces, grid, smoothing)
+    check_matrices(list(itertools.pairwise(ladder)), smoothing)
+    try:
+        residuals = _residuals(pieces, ladder, smoothing, form, check=check)
+    except ArrnError as error:
+        other: Form = "paper" if form == "difference" else "difference"
+        try:
+            _residuals(cut_up(other), ladder, smoothing, other, check=True)
+        except ArrnError:
+            raise error from error.__cause__
+        advised = f"{error}; form={other!r} takes it"
+        if isinstance(error, ConstancyError):
+            raise ConstancyError(advised, error.submodule, error.deviation) from error
+        raise ArrnError(advised) from error
     entering = channels if in_channels is None else as_whole("in_channels", in_channels, least=1)
     as_it_was = not skip_first and entering == pieces.features[0]
-    result = ARRN(
+    result = Transplant(
         stem=Projection(entering, pieces.features[0], torch.eye(entering) if as_it_was else None),
         residuals=residuals,
         base=pieces.base,
         head=_head(pieces, num_classes),
         dropout=LaplacianDropout(dropout, draw),
         policy=policy,
+        form=form,
     )
     # What was added goes where the source's weights are; these stay as they are.
     added = [result.stem, result.head]
@@ -149,6 +167,22 @@ def _own_channels(source: nn.Module, grid: Grid) -> int:
     return next((count for count in dict.fromkeys([*own, 3, 1]) if runs_bare(bare, count, grid)), own[0])
 
 
+def _cut_up(source: nn.Module, channels: int, grid: Grid, skip_first: int, form: Form) -> Pieces:
+    """The network in pieces, on modules of their own, with what the form asks of them."""
+    traced, kept_whole = trace_resolutions(copy_unwrapped(source), channels, grid)
+    if form == "paper":
+        replicate_padding(traced, len(grid))
+    dropout_as_layers(traced)
+    pieces = discard(cut(traced, find_layout(traced, channels, grid), kept_whole), skip_first)
+    if form == "paper":
+        for run in pieces.runs:
+            drop_whole_channels(run)
+    else:
+        for piece, features in zip([*pieces.runs[1:], pieces.base], pieces.features[1:-1], strict=True):
+            add_offset(piece, features)
+    return pieces
+
+
 def _head(pieces: Pieces, num_classes: int | None) -> nn.Module:
     head = SourceHead(pieces.head, pieces.features[-1])
     if num_classes is None or num_classes == head.num_classes:
@@ -159,20 +193,29 @@ def _head(pieces: Pieces, num_classes: int | None) -> nn.Module:
     return head
 
 
+def _residuals(
+    pieces: Pieces, ladder: Sequence[Grid], kernel: Kernel, form: Form, *, check: bool
+) -> list[LaplacianResidual]:
+    widths, steps = itertools.pairwise(pieces.features[:-1]), itertools.pairwise(ladder)
+    return [
+        _residual(run, features, grids, kernel=kernel, form=form, check=check)
+        for run, features, grids in zip(pieces.runs, widths, steps, strict=True)
+    ]
+
+
 def _residual(
-    run: fx.GraphModule, features: tuple[int, int], grids: tuple[Grid, Grid], *, kernel: Kernel, check: bool
+    run: fx.GraphModule, features: tuple[int, int], grids: tuple[Grid, Grid], *, kernel: Kernel, form: Form, check: bool
 ) -> LaplacianResidual:
+    place = f"the run of layers from {format_grid(grids[0])} to {format_grid(grids[1])}"
     try:
-        return LaplacianResidual(run, *features, *grids, kernel, check=check)
+        return LaplacianResidual(run, *features, *grids, kernel, form=form, check=check)
     except ConstancyError as error:
         culprit = f"layer {error.submodule!r}" if error.submodule else _find_varying_node(run, features[0], grids[0])
         flaw = "has no answer to zero" if math.isinf(error.deviation) else "depends on the position"
-        raise ConstancyError(
-            f"the run of layers from {format_grid(grids[0])} to {format_grid(grids[1])} {flaw}, because of "
-            f"{culprit}: {error}",
-            error.submodule,
-            error.deviation,
-        ) from error
+        text = f"{place} {flaw}, because of {culprit}: {error}"
+        raise ConstancyError(text, error.submodule, error.deviation) from error
+    except ArrnError as error:
+        raise ArrnError(f"{place} makes no residual in form {form!r}: {error}") from error
 
 
 def _find_varying_node(run: fx.GraphModule, features: int, grid: Grid) -> str:
@@ -231,17 +274,19 @@ class TransplantOptions(AdaptiveOptions):
     Attributes:
         size: the highest resolution.
         skip_first: how many of the first residuals are discarded.
+        form: of the residuals, ``"paper"`` or ``"difference"``.
     """
 
     size: Size = 32
     skip_first: int = 0
+    form: Form = "paper"
 
 
-def transplant_builder(name: str, skip_first: int) -> Callable[..., ARRN]:
+def transplant_builder(name: str, skip_first: int) -> Callable[..., Transplant]:
     """A builder for the registry: torchvision's network of that name, randomly initialised, transplanted."""
 
     @takes(TransplantOptions(skip_first=skip_first))
-    def build(options: TransplantOptions) -> ARRN:
+    def build(options: TransplantOptions) -> Transplant:
         source = torchvision_network(name, options.num_classes, options.in_channels)
         # Tests check it; here that would take longer than all the rest, at each load too.
         return transplant(source, **vars(options), check=False)

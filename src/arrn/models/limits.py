@@ -1,0 +1,169 @@
+"""How large a network may be: by arithmetic on its options before it is built, by its file while it is.
+
+The numbers of a network may come from a stranger's `config.json`. Built first and compared with the weights after, they
+would take any time and memory. The limits are far above what can be trained, and hold for networks built in code too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from arrn.errors import ArrnError
+from arrn.signal.grid import Grid, Size, as_ladder, format_grid, level_at_least
+from arrn.signal.kernels import Kernel
+from arrn.signal.operators import axes_to_resample
+from arrn.signal.resample import too_long_for_matrices
+
+MOST: Mapping[str, float] = {
+    "num_classes": 2**24,
+    "in_channels": 2**16,
+    "features": 2**16,
+    "expansion": 2**10,
+    "depth": 1000,
+    "repeats": 1000,
+    "sizes": 2**27,
+    "blockless": 2**27,
+    "size": 2**13,
+    "width": 2**12,
+    "modes": 2**10,
+    "skip_first": 1000,
+}
+"""The largest number that an option of the library's networks may hold, by itself or in a list."""
+
+LONGEST = 256
+"""The most numbers in a list, such as the sizes of a ladder."""
+
+MOST_LAYERS = 1000
+"""Depthwise convolutions in all blocks of a ladder together."""
+
+MOST_VALUES = 2**31
+"""Hidden values of one sample on the grid of a level: channels times samples, 8 GiB in float32."""
+
+MOST_MATRIX_ENTRIES = 2**26
+"""Entries of all the matrices that resample between the grids of a ladder, 0.5 GiB in float64."""
+
+# What a builder may make and throw away beside the network: the ResNet that a narrower one is cut from, for example.
+_SPARE_FACTOR, _SPARE = 4, 2**25
+
+
+def check_options(model: str, options: Mapping[str, Any]) -> None:
+    """Refuses options of one of the library's networks that are beyond `MOST` or `LONGEST`.
+
+    >>> check_options("arrn", {"depth": [2, 10**6]})
+    Traceback (most recent call last):
+    arrn.errors.ArrnError: depth of model 'arrn' must be at most 1000, got 1000000
+
+    Raises:
+        ArrnError: with the option and its value.
+    """
+    for option, value in options.items():
+        for number in _numbers(option, value):
+            if option in MOST and number > MOST[option]:
+                got = "a number far beyond" if 2**63 < number < math.inf else number
+                raise ArrnError(f"{option} of model {model!r} must be at most {MOST[option]}, got {got}")
+
+
+def _numbers(option: str, value: Any) -> Iterator[float]:
+    """The numbers in a value, or in lists of lists of them; what else there is the builder refuses."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, int | float):
+            yield item
+        elif isinstance(item, list | tuple):
+            if len(item) > LONGEST:
+                raise ArrnError(f"{option} must have at most {LONGEST} entries, got {len(item)}")
+            waiting.extend(item)
+
+
+def check_ladder(
+    ladder: Sequence[Grid],
+    *,
+    features: Sequence[int],
+    expansion: Sequence[float],
+    depth: Sequence[int],
+    repeats: Sequence[int],
+    kernel: Kernel,
+    blockless: Sequence[Size] = (),
+) -> None:
+    """Refuses a ladder whose blocks, matrices or signals would be beyond the limits.
+
+    Args:
+        ladder: its grids, base last.
+        features, expansion, depth, repeats: one number for each grid.
+        kernel: what resamples between grids.
+        blockless: grids without a block.
+
+    Raises:
+        ArrnError: with the number and the limit.
+    """
+    layers = sum(d * r for d, r in zip(depth, repeats, strict=True))
+    if layers > MOST_LAYERS:
+        raise ArrnError(f"depth times repeats, over all sizes, must be at most {MOST_LAYERS}, got {layers}")
+    for grid, channels, factor in zip(ladder, features, expansion, strict=True):
+        hidden = max(channels, round(channels * factor))
+        if hidden * math.prod(grid) > MOST_VALUES:
+            raise ArrnError(
+                f"{hidden} hidden channels on a grid of {format_grid(grid)} are {hidden * math.prod(grid):.2g} values "
+                f"a sample, and should be at most {MOST_VALUES:.2g}"
+            )
+    between = as_ladder([ladder[0], *blockless], len(ladder[0]))[1:]
+    steps = [(ladder[level_at_least(ladder, lower)], lower) for lower in between]
+    check_matrices([*itertools.pairwise(ladder), *steps], kernel)
+
+
+def check_matrices(steps: Sequence[tuple[Grid, Grid]], kernel: Kernel) -> None:
+    """Refuses steps between grids, down and up again, whose matrices have more than `MOST_MATRIX_ENTRIES` in all.
+
+    Raises:
+        ArrnError: with the number of entries.
+    """
+    entries = sum(
+        2 * source[axis] * target[axis]
+        for source, target in steps
+        if not too_long_for_matrices(source, target, kernel)
+        for axis in axes_to_resample(kernel, source, target)
+    )
+    if entries > MOST_MATRIX_ENTRIES:
+        highest = max(itertools.chain(*steps), key=math.prod)
+        raise ArrnError(
+            f"below a grid of {format_grid(highest)}, the {kernel.name!r} kernel needs matrices of {entries:.2g} "
+            f"entries, and may need {MOST_MATRIX_ENTRIES:.2g}: the 'perfect' kernel needs none on long lines"
+        )
+
+
+@contextmanager
+def built_within(elements: int) -> Iterator[None]:
+    """Within it, no network is built in this thread that has many more parameters than a file with `elements`.
+
+    A parameter is looked at when its module gets it, which for those of torch is before numbers are drawn for it: until
+    then it takes no memory.
+
+    Raises:
+        ArrnError: with how many there are.
+    """
+    most, found, here = _SPARE_FACTOR * elements + _SPARE, 0, threading.get_ident()
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal found
+        if parameter is None or threading.get_ident() != here:
+            return
+        found += parameter.numel()
+        if found > most:
+            raise ArrnError(
+                f"it describes a network of at least {found:,} parameters, but its weights are {elements:,} numbers"
+            )
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,1 @@
+"""The parts of `tools/fuzz.py`: how files are damaged, what is damaged and used, and what came of a case."""

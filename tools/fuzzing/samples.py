@@ -1,0 +1,178 @@
+"""What is damaged, before it is: small files of every format, networks, runs and data sets."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+
+from fuzzing.formats import IMAGE_TYPE
+
+TINY: dict[str, Any] = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2}
+COLOURS = ("blue", "green", "red")
+
+
+def _pixels(height: int, width: int, label: int, seed: int) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng([seed, label])
+    pixels = rng.integers(0, 160, size=(height, width, 3))
+    pixels[..., label] += 90
+    return pixels.astype(np.uint8)
+
+
+def encoded(kind: str = "PNG", mode: str = "RGB", size: int = 8, label: int = 0, seed: int = 0, **how: Any) -> bytes:
+    """An image file: some colour and noise."""
+    file = io.BytesIO()
+    image = Image.fromarray(_pixels(size, size, label, seed))
+    (image if mode == "I;16" else image.convert(mode)).save(file, kind, **how)
+    if mode == "I;16":
+        file = io.BytesIO()
+        levels = _pixels(size, size, label, seed)[..., 0].astype(np.uint16) * 257
+        Image.fromarray(levels).save(file, kind)
+    return file.getvalue()
+
+
+def sound(rate: int = 64, bits: int = 16, channels: int = 1, seed: int = 0) -> bytes:
+    """A short clip: PCM, or floating-point numbers for 32 bits."""
+    levels = np.random.default_rng(seed).uniform(-0.5, 0.5, (rate, channels))
+    code = 3 if bits == 32 else 1
+    data = levels.astype("<f4").tobytes() if code == 3 else (levels * 2 ** (bits - 1)).astype("<i4").tobytes()
+    if code == 1:
+        data = np.frombuffer(data, np.uint8).reshape(-1, 4)[:, : bits // 8].tobytes()
+    block = channels * bits // 8
+    head = struct.pack("<4sIHHIIHH", b"fmt ", 16, code, channels, rate, block * rate, block, bits)
+    content = b"WAVE" + head + b"data" + struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", len(content)) + content
+
+
+def table(samples: Sequence[bytes], column: str, feature: dict[str, Any], names: Sequence[str]) -> bytes:
+    """A parquet file in the Hugging Face convention."""
+    features = {column: feature, "label": {"_type": "ClassLabel", "names": list(names)}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    schema = pa.schema([(column, IMAGE_TYPE), ("label", pa.int64())], metadata=metadata)
+    rows = [{"bytes": sample, "path": None} for sample in samples]
+    labels = [n % len(names) for n in range(len(samples))]
+    file = io.BytesIO()
+    pq.write_table(pa.table([pa.array(rows, IMAGE_TYPE), pa.array(labels)], schema=schema), file)
+    return file.getvalue()
+
+
+def pictures(count: int, seed: int) -> list[bytes]:
+    """PNG files, class after class."""
+    return [encoded(label=n % 3, seed=seed + n) for n in range(count)]
+
+
+def arrays(size: tuple[int, ...]) -> bytes:
+    """An npz file of MedMNIST's layout."""
+    rng = np.random.default_rng(0)
+    held: dict[str, Any] = {}
+    for split in ("train", "val", "test"):
+        held[f"{split}_images"] = rng.integers(0, 255, (12, *size), np.uint8)
+        held[f"{split}_labels"] = (np.arange(12) % 3).astype(np.uint8)[:, None]
+    file = io.BytesIO()
+    np.savez_compressed(file, **held)
+    return file.getvalue()
+
+
+def array() -> bytes:
+    """An npy file of a volume."""
+    file = io.BytesIO()
+    np.save(file, np.random.default_rng(0).integers(0, 255, (8, 8, 8), np.uint8))
+    return file.getvalue()
+
+
+def _save_network(folder: Path, classes: Sequence[str], **options: Any) -> None:
+    from arrn import create_model, save
+    from arrn.metadata import Metadata
+
+    torch.manual_seed(0)
+    model = create_model("arrn", **{**TINY, "num_classes": len(classes), **options})
+    channels = options.get("in_channels", 3)
+    names = tuple(classes)
+    save(model, folder, Metadata((0.5,) * channels, (0.25,) * channels, "perfect", names, 0.125))
+
+
+def make_templates(root: Path) -> None:
+    """Writes the folders that cases start from below `root`; it trains, so a process of its own should."""
+    from arrn.runs import Machine, RunSettings, run_training
+    from arrn.training import Recipe, checkpoints
+
+    easy = root / "easy"
+    easy.mkdir(parents=True)
+    for split, count, seed in (("train", 18, 0), ("test", 9, 1000)):
+        content = table(pictures(count, seed), "img", {"_type": "Image"}, COLOURS)
+        (easy / f"{split}-00000-of-00001.parquet").write_bytes(content)
+    for name, options in (
+        ("net", {}),
+        ("fair", {"kernel": "fair", "block": "zero_preserving", "repeats": 2}),
+        ("grey", {"in_channels": 1, "kernel": {"name": "poor", "sigma": 0.5, "radius": 1.0}, "blockless": [6]}),
+        ("sound", {"in_channels": 1, "ndim": 1}),
+        ("volume", {"in_channels": 1, "ndim": 3}),
+    ):
+        _save_network(root / name / "net", COLOURS, **options)
+        (root / name / "dataset.txt").write_text(str(easy))
+        file, content = {"sound": ("clip.wav", sound()), "volume": ("volume.npy", array())}.get(
+            name, ("cat.png", encoded())
+        )
+        (root / name / file).write_bytes(content)
+        (root / name / "input.txt").write_text(file)
+    checkpoints._KEPT = 10  # an interrupted run is made from a whole one
+    settings = RunSettings(str(easy), "arrn", TINY, Recipe(epochs=3, batch_size=6))
+    run_training(settings, root / "done" / "run", Machine("cpu", checkpoint_every=0.4))
+    shutil.copytree(root / "done", root / "begun")
+    begun = root / "begun" / "run"
+    for path in (begun / "model.safetensors", begun / "config.json", *sorted((begun / "checkpoints").iterdir())[4:]):
+        path.unlink()
+    (root / "begun" / "dataset.txt").write_text(str(easy))
+    for template in ("parquet", "folder", "npz", "sounds"):
+        (root / template / "data").mkdir(parents=True)
+    for path in easy.iterdir():
+        shutil.copy(path, root / "parquet" / "data")
+    (root / "npz" / "data" / "set.npz").write_bytes(arrays((8, 8)))
+    for split, seed in (("train", 0), ("test", 1000)):
+        for label, colour in enumerate(COLOURS):
+            for template, ending in (("folder", "png"), ("sounds", "wav")):
+                place = root / template / "data" / split / colour
+                place.mkdir(parents=True)
+                for n in range(3):
+                    content_of = encoded(size=8, label=label, seed=seed + n) if ending == "png" else sound(seed=n)
+                    (place / f"{n}.{ending}").write_bytes(content_of)
+    (root / "sounds" / "flags.txt").write_text("--window 0.25 --option ndim=1")
+    shutil.copytree(root / "net" / "net", root / "folder" / "net")
+    shutil.copytree(root / "sound" / "net", root / "sounds" / "net")
+    for template in ("parquet", "folder", "npz"):
+        (root / template / "dataset.txt").write_text("data")
+    shutil.copytree(root / "net" / "net", root / "parquet" / "net")
+    _make_documents(root)
+
+
+def _make_documents(root: Path) -> None:
+    """Templates of recipes, results, jobs and benchmarks."""
+    from arrn.experiments.jobs import Job, write_job
+    from arrn.runs import RunSettings
+    from arrn.training import Recipe
+
+    for name in ("recipe", "documents"):
+        (root / name).mkdir()
+        (root / name / "dataset.txt").write_text(str(root / "easy"))
+    (root / "recipe" / "recipe.toml").write_text(Recipe(epochs=1).to_toml())
+    shipped = Path(__file__).parents[2] / "results" / "cifar10"
+    target = root / "documents" / "results" / "cifar10"
+    target.mkdir(parents=True)
+    for name in ("arrn_cifar10", "arrn_cifar10-no-dropout", "resnet18"):
+        shutil.copy(shipped / f"{name}-seed0.json", target)
+    job = Job("small", RunSettings("sample", "arrn", TINY, Recipe(epochs=1)), root / "none", root / "none")
+    shutil.move(write_job(job), root / "documents" / "job.json")
+    times = {"subject": "step", "case": "a", "way": "eager", "seconds": 1e-3, "lower": 1e-3, "upper": 2e-3}
+    document = {"format": "arrn-benchmark", "format_version": 1, "settings": {"device": "cpu"}, "provenance": {}}
+    document |= {"ceilings": {"bandwidth": 1e10, "rates": {"float32": 1e11}}, "measurements": [times | {"facts": {}}]}
+    (root / "documents" / "benchmark.json").write_text(json.dumps(document))

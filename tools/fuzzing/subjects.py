@@ -1,0 +1,277 @@
+"""What is damaged, and what a user would then do with it."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from fuzzing import formats
+from fuzzing.formats import Mutate, repair_weights
+from fuzzing.mutations import PICKLED, hostile_text, make_special
+from fuzzing.samples import COLOURS, TINY, arrays, encoded, pictures, sound, table
+
+_CPU = ("--device", "cpu", "--in-memory")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A file that is damaged, and the ways to use it.
+
+    Attributes:
+        kind: its row in the table.
+        template: the folder that a case starts from.
+        path: of the file in it; "" for names, which are damaged by renaming.
+        mutate: what damages it.
+        uses: names of `USES`.
+        seeds: files to start from; none is the template's own.
+    """
+
+    kind: str
+    template: str
+    path: str
+    mutate: Mutate
+    uses: tuple[str, ...]
+    seeds: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def break_it(self, work: Path, rng: random.Random, repair: bool, pool: Sequence[bytes]) -> str:
+        """Damages the file in a copy of the template; returns how."""
+        if not self.path:
+            return _rename(work, rng)
+        path = work / self.path
+        if self.kind == "checkpoint" and rng.random() < 0.5:  # with no other one to go back to
+            for other_one in path.parent.iterdir():
+                other_one.unlink() if other_one != path else None
+        if rng.random() < 0.06:
+            return f"{self.path}: {make_special(path, rng)}"
+        data = rng.choice(self.seeds) if self.seeds else path.read_bytes()
+        other = PICKLED if rng.random() < 0.2 else rng.choice(pool)
+        content, done = self.mutate(data, rng, repair, other)
+        path.write_bytes(content)
+        if repair and self.kind == "safetensors":
+            repair_weights(path.parent)
+        return done
+
+    def restore(self, work: Path) -> None:
+        """The file as it should be: the first seed."""
+        if self.seeds:
+            (work / self.path).write_bytes(self.seeds[0])
+
+
+def _rename(work: Path, rng: random.Random) -> str:
+    """Gives files and folders of a data set hostile names, and adds links that go round."""
+    places = sorted((work / "data").rglob("*"), key=lambda path: -len(path.parts))
+    done = []
+    for path in rng.sample(places, rng.choice((1, 2, 5))):
+        if not path.parent.is_dir():  # it was below one that has another name by now
+            continue
+        ending = path.suffix if path.is_file() else ""
+        raw = hostile_text(rng).replace("/", "_").replace("\0", "")
+        name = raw.encode("utf-8", "surrogatepass")[: 200 - len(ending)] + ending.encode()
+        if rng.random() < 0.1:
+            name = b"\xff\xfe" + name  # no text at all
+        if rng.random() < 0.15:
+            link = path.parent / rng.choice(("round", "self", "x.png"))
+            if not link.is_symlink() and not link.exists():
+                link.symlink_to(rng.choice((".", "..", "../..", "self", "/")))
+                done.append(f"{link.name} -> {link.readlink()}")
+        elif path.exists() and name.strip(b"."):
+            new = path.parent / name.decode("utf-8", "surrogateescape")
+            if not new.exists():
+                path.rename(new)
+                done.append(f"{path.name} is {new.name!r:.40}")
+    return "; ".join(done)
+
+
+def arrn(*arguments: object) -> None:
+    """Runs the command line in this process."""
+    from arrn.cli import main
+
+    sys.argv = ["arrn", *map(str, arguments)]
+    main()
+
+
+def _load() -> None:
+    """What a program does: load, look at the weights, run at two sizes."""
+    import arrn as library
+    from arrn.nn.network import as_network
+
+    model = library.load("net")
+    if not all(tensor.isfinite().all() for tensor in model.state_dict().values()):
+        sys.stdout.write("UNNOTICED: weights that are not finite\n")
+    network = as_network(model)
+    with torch.no_grad():
+        for size in (8, 3):
+            model(torch.rand(1, network.in_channels, *[size] * network.ndim))
+
+
+def _open_set(root: str, stream: bool = False) -> None:
+    """What a program does: open a set, look it over, read all of it in batches."""
+    from arrn.data import Placement, examine, open_batches, open_dataset
+
+    dataset = open_dataset(root)
+    for source in (dataset.train, dataset.test, dataset.validation):
+        if source is None:
+            continue
+        found = examine(source, skip_bad=True)
+        placement = Placement.unchanged(found.sizes)
+        with open_batches(
+            found, placement, batch_size=4, device=torch.device("cpu"), stream=stream, workers=0
+        ) as batches:
+            for batch in batches.epoch(0):
+                assert len(batch.labels)
+
+
+def _read_recipe() -> None:
+    from arrn.training import read_recipe
+
+    read_recipe(Path("recipe.toml")).to_toml()
+
+
+def _read_results() -> None:
+    from arrn.experiments import read_results
+    from arrn.figures import draw_figures
+
+    for drawing in draw_figures(["tables", "tree"], read_results(Path("results")), lambda: None):  # type: ignore[arg-type, return-value]
+        assert drawing.stem
+
+
+def _read_job() -> None:
+    from arrn.experiments.jobs import read_job
+
+    job = read_job(Path("job.json"))
+    assert job.state() in ("finished", "to evaluate", "interrupted", "to do")
+
+
+def _read_benchmark() -> None:
+    from arrn.benchmarks.report import compare, read_benchmark
+
+    report = read_benchmark(Path("benchmark.json"))
+    compare(report, report)
+
+
+def _resume() -> None:
+    dataset = Path("dataset.txt").read_text()
+    arrn("train", dataset, "--out", "run", "--resume", *_CPU)
+
+
+def _train(data: str) -> None:
+    options = [word for name, value in TINY.items() for word in ("--option", f"{name}={json.dumps(value)}")]
+    recipe = ("--recipe", "recipe.toml") if Path("recipe.toml").exists() else ()
+    flags = Path("flags.txt").read_text().split() if Path("flags.txt").exists() else ()
+    short = ("--epochs", 1, "--batch-size", 6, *flags)
+    arrn("train", data, "--model", "arrn", *options, *recipe, *short, "--out", "run", *_CPU)
+
+
+def _evaluate(folder: str, *options: str) -> None:
+    narrow = ("--resolutions", "8,5", "--policy", "exact", "--batch-size", "4")
+    arrn("evaluate", folder, *narrow, *options, *_CPU)
+
+
+def _evaluate_net() -> None:
+    _evaluate("net", "--dataset", Path("dataset.txt").read_text())
+
+
+def _predict_all() -> None:
+    arrn("predict", "net", *sorted(path for path in Path("data").rglob("*") if path.is_file())[:12], "--device", "cpu")
+
+
+USES: dict[str, Callable[[], None]] = {
+    "load": _load,
+    "predict": lambda: arrn("predict", "net", Path("input.txt").read_text(), "--device", "cpu"),
+    "predict all": _predict_all,
+    "evaluate network": _evaluate_net,
+    "evaluate run": lambda: _evaluate("run"),
+    "resume": _resume,
+    "open set": lambda: _open_set("data"),
+    "stream set": lambda: _open_set("data", stream=True),
+    "train on set": lambda: _train("data"),
+    "train": lambda: _train(Path("dataset.txt").read_text()),
+    "read recipe": _read_recipe,
+    "read results": _read_results,
+    "figures": lambda: arrn("figures", "robustness", "tables", "--results", "results", "--out", "figures"),
+    "read job": _read_job,
+    "read benchmark": _read_benchmark,
+}
+"""What users do, by name. Run in the folder of a case."""
+
+TRAINING = ("resume", "train", "train on set")
+"""Those that may take as long as they like, so long as they stop when asked to."""
+
+
+def list_subjects(root: Path) -> list[Subject]:
+    """Everything that is damaged, given the templates."""
+    from arrn.training import Recipe
+
+    network, run = ("load", "predict", "evaluate network"), ("resume",)
+    config = formats.json_file(formats.LADDER)
+    latest = str(max((root / "begun" / "run" / "checkpoints").iterdir()).relative_to(root / "begun"))
+    options = {name: value for name, value in vars(Recipe()).items() if name not in ("epochs", "batch_size")}
+    options |= {"resolutions": [8, 4], "betas": [0.9, 0.999]}
+    tables = (
+        table(pictures(12, 0), "img", {"_type": "Image"}, COLOURS),
+        table([sound(seed=n) for n in range(12)], "audio", {"_type": "Audio", "sampling_rate": 64}, ("low", "high")),
+    )
+    sounds = (sound(), sound(bits=8), sound(bits=24, channels=2), sound(bits=32), sound(rate=8000))
+    pngs = tuple(encoded(mode=mode) for mode in ("RGB", "P", "RGBA", "L", "LA", "1", "I;16"))
+    jpegs = (encoded("JPEG", size=32), encoded("JPEG", size=32, progressive=True), encoded("JPEG", "L", size=32))
+    webps = (encoded("WEBP", size=16), encoded("WEBP", "RGBA", size=16, lossless=True))
+    others = tuple(encoded(kind) for kind in ("GIF", "TIFF", "BMP", "PPM"))
+    held = ("open set", "stream set", "train on set")
+
+    def images(kind: str, mutate: Mutate, seeds: tuple[bytes, ...]) -> list[Subject]:
+        return [
+            Subject(kind, "net", "cat.png", mutate, ("predict",), seeds),
+            Subject(kind, "net", "cat.png", mutate, ("predict",), seeds),
+            Subject(kind, "folder", "data/train/red/1.png", mutate, held, seeds),
+        ]
+
+    return [
+        *(Subject("safetensors", name, "net/model.safetensors", formats.tensors, network) for name in ("net", "fair")),
+        *(Subject("config", name, "net/config.json", config, network) for name in ("net", "fair")),
+        *(Subject("config", name, "net/config.json", config, network[:2]) for name in ("grey", "sound", "volume")),
+        Subject("checkpoint", "begun", latest, formats.checkpoint, run),
+        Subject("run", "begun", "run/run.json", formats.json_file(), run),
+        Subject("run", "done", "run/run.json", formats.json_file(), ("evaluate run",)),
+        Subject("log", "begun", "run/log.jsonl", formats.json_lines, run),
+        Subject("recipe", "recipe", "recipe.toml", formats.recipe(options), ("read recipe", "train")),
+        Subject(
+            "evaluation", "done", "run/evaluation.json", formats.json_file(), ("evaluate run",), (b'{"results": []}',)
+        ),
+        Subject("evaluation", "done", "run/evaluation.png", formats.picture, ("evaluate run",), pngs),
+        Subject(
+            "result",
+            "documents",
+            "results/cifar10/resnet18-seed0.json",
+            formats.json_file(),
+            ("read results", "figures"),
+        ),
+        Subject("job", "documents", "job.json", formats.json_file(), ("read job",)),
+        Subject("benchmark", "documents", "benchmark.json", formats.json_file(), ("read benchmark",)),
+        Subject(
+            "parquet",
+            "parquet",
+            "data/train-00000-of-00001.parquet",
+            formats.parquet,
+            (*held, "evaluate network"),
+            tables[:1],
+        ),
+        Subject("parquet", "sounds", "data/train-00000-of-00001.parquet", formats.parquet, held, tables[1:]),
+        Subject(
+            "npz", "npz", "data/set.npz", formats.npz, held, (arrays((8, 8)), arrays((8, 8, 8)), arrays((8, 8, 3)))
+        ),
+        Subject("npy", "volume", "volume.npy", formats.npy, ("predict",)),
+        Subject("wav", "sound", "clip.wav", formats.wav, ("predict",), sounds),
+        Subject("wav", "sounds", "data/train/red/1.wav", formats.wav, held, sounds),
+        *images("png", formats.png, pngs),
+        *images("jpeg", formats.picture, jpegs),
+        *images("webp", formats.picture, webps),
+        *images("other images", formats.picture, others),
+        Subject("names", "folder", "", formats.picture, (*held, "predict all", "evaluate network")),
+        Subject("names", "sounds", "", formats.picture, (*held, "predict all")),
+    ]
