@@ -42,3 +42,27 @@ class Skipping(nn.Module):
             x = torch.add(shortcut(x), y)
         x = F.adaptive_avg_pool2d(x, 1).view(batch, -1)
         return self.head(F.dropout(x, 0.5, self.training))
+
+
+class Positioned(nn.Module):
+    """A position embedding at half resolution, in the middle of a network that is fine otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([layer(3, 4, 2), layer(4, 4, 2), layer(4, 4, 2), layer(4, 4, 2)])
+        self.position = nn.Parameter(torch.randn(1, 4, 8, 8))
+
+    def forward(self, x: torch.Tensor, fixed: bool = True) -> torch.Tensor:
+        x = self.layers[1](self.layers[0](x))
+        position = self.position if fixed else nn.functional.interpolate(self.position, x.shape[2:])
+        return self.layers[3](self.layers[2](x + position)).mean((2, 3))
+
+
+class Resized(Positioned):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x, fixed=False)
+
+
+class Unit(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / x.norm(dim=1, keepdim=True)

@@ -35,13 +35,13 @@ def works(): print("well")
 
 uses = [traceback, crash, hang, memory, escape, outside, program, code, untidy, silent, unnoticed, refused, works]
 subjects.USES.update({use.__name__: use for use in uses})
-cases.ASKED, cases.SECONDS = 2.0, 3.0
 root = Path(sys.argv[2])
 (root / cases.TEMPLATES / "text").mkdir(parents=True)
 (root / cases.TEMPLATES / "text" / "file.txt").write_text("text")
 damage = lambda data, rng, repair, other: (b"\\x1b[31m", "an escape")
 told = {}
 for use in uses:
+    cases.ASKED, cases.SECONDS = (1.0, 2.0) if use is hang else (100.0, 120.0)
     subject = subjects.Subject("text", "text", "file.txt", damage, (use.__name__,))
     verdict = cases.Fuzzer(root, 1, [subject]).case(1)
     told[use.__name__] = verdict.verdict

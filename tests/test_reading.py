@@ -10,21 +10,17 @@ from arrn.errors import ArrnError
 from arrn.reading import LARGEST_DOCUMENT, open_regular, parse_json, read_bytes, read_json, read_toml
 
 
-@pytest.mark.parametrize("kind", ["a FIFO", "a folder", "a device", "a socket"])
+@pytest.mark.parametrize("kind", ["a FIFO", "a folder", "a device"])
 def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x"
     if kind == "a FIFO":
         os.mkfifo(path)
     elif kind == "a folder":
         path.mkdir()
-    elif kind == "a device":
-        path.symlink_to("/dev/zero")
     else:
-        path.symlink_to("/dev/log")
-        if not path.is_socket():
-            pytest.skip("no socket at hand")
+        path.symlink_to("/dev/zero")
     for read in (open_regular, read_bytes, read_json, read_toml):
-        with pytest.raises(OSError, match=f"it is {kind}, and should be a regular file|No such device") as caught:
+        with pytest.raises(OSError, match=f"it is {kind}, and should be a regular file") as caught:
             read(path)
         assert caught.value.filename == str(path)
 

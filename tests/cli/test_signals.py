@@ -94,7 +94,7 @@ def test_volumes_from_training_to_a_prediction(
         np.save(name, np.zeros(shape, dtype=np.uint8))
     out = arrn_command("predict", run, "large.npy", "small.npy", "--device", "cpu").out
     assert [line.split("│")[5].strip() for line in out.splitlines() if line.startswith("│")] == ["12", "6"]
-    assert "x.wav: cannot be read" in arrn_command("predict", run, "x.wav", code=2).err
+    assert "x.wav: no such file" in arrn_command("predict", run, "x.wav", code=2).err
 
 
 def test_what_does_not_go_together_is_one_line(arrn_command: Command, tones: Path, tmp_path: Path) -> None:

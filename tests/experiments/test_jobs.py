@@ -9,7 +9,7 @@ import pytest
 
 from arrn.errors import ArrnError, RunError
 from arrn.experiments import read_results
-from arrn.experiments.jobs import Job, carry_out, measure_times, read_job, write_job
+from arrn.experiments.jobs import Job, _differences, carry_out, measure_times, read_job, write_job
 from arrn.models import DESIGNS, registry
 from arrn.models.designs import design_builder
 from arrn.runs import Machine, RunSettings
@@ -79,6 +79,17 @@ def test_other_settings_are_not_taken_for_the_same_run(easy: Path, done: Job, tm
         other.state()
     with pytest.raises(ArrnError, match=r"tiny-seed0\.json is of a run with other settings: epochs was 1 and is now 2"):
         dataclasses.replace(other, out=tmp_path).state()
+
+
+def test_a_result_from_before_an_option_was_there_has_its_default(easy: Path, done: Job) -> None:
+    result = done.read_result()
+    assert result is not None
+    older = dataclasses.replace(result, recipe={name: result.recipe[name] for name in list(result.recipe)[:14]})
+    assert "shares" not in older.recipe
+    assert older.full_recipe == result.full_recipe
+    assert not _differences(older, done.settings)
+    changed = dataclasses.replace(done.settings, recipe=done.settings.recipe.with_options({"cutout": 0.5}))
+    assert _differences(older, changed) == ["cutout was 0.0 and is now 0.5"]
 
 
 def test_a_design_that_changed_since_is_another_run(

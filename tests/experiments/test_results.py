@@ -57,7 +57,9 @@ def example(name: str = "arrn_small", seed: int = 0, **changes: Any) -> Result:
 
 
 def test_a_result_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    results = [example("arrn_small"), example("arrn_small", seed=1), example("resnet18", dropout=None, kernel=None)]
+    report = Report("resnet18", "sample", [answer(8, None, None, 3)], example().report.facts)
+    rival = example("resnet18", dropout=None, kernel=None, report=report)
+    results = [example("arrn_small"), example("arrn_small", seed=1), rival]
     paths = [write_result(result, tmp_path) for result in results]
     assert paths[1] == tmp_path / "sample" / "arrn_small-seed1.json"
     assert [result.document() for result in read_results(tmp_path)] == [result.document() for result in results]
@@ -82,6 +84,8 @@ def test_points_are_those_of_the_runs_own_policy() -> None:
         ({"parameters": {"base": 1}}, r"parameters has no 'total'"),
         ({"multiply_adds": {}}, r"multiply_adds should be a list, got {}"),
         ({"timings": [3]}, r"timings\[0\] should be an object, got 3"),
+        ({"training_seconds": float("inf")}, r"training_seconds should be a finite number, got inf"),
+        ({"recipe": {"epochs": 3, "policy": "x", "resolutions": []}}, r"no answers at the run's own policy, 'x'"),
         ({"experiments": ["speed"]}, r"experiments are robustness, .*; got 'speed'"),
     ],
 )
@@ -89,6 +93,26 @@ def test_a_file_that_is_no_result_is_named_with_its_field(tmp_path: Path, change
     path = write_result(example(), tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ArrnError, match=f"arrn_small-seed0.json.*{message}"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"interval": []}, r"results\[1\].interval should be two numbers, got \[\]"),
+        ({"interval": [0, 2**63 - 1]}, r"results\[1\] should have shares from 0 to 1"),
+        ({"accuracy": -1}, r"results\[1\] should have shares from 0 to 1"),
+        ({"agreement": {"a": 1}}, r"results\[1\].agreement should be"),
+        ({"resolution": 0}, r"results\[1\].resolution should be at least 1, got 0"),
+        ({"total": -3}, r"results\[1\].total should be at least 1, got -3"),
+    ],
+)
+def test_an_answer_that_no_figure_could_show_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = write_result(example(), tmp_path)
+    document = json.loads(path.read_text())
+    document["report"]["results"][1] |= change
+    path.write_text(json.dumps(document))
+    with pytest.raises(ArrnError, match=message):
         read_results(tmp_path)
 
 

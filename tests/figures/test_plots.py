@@ -23,6 +23,17 @@ def test_kernels_are_drawn(tmp_path: Path) -> None:
     assert plot_kernel_quality(tmp_path / "new folder" / "kernels.png").read_bytes().startswith(PNG)
 
 
+def test_a_link_in_the_place_of_a_picture_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("the user's own")
+    picture = tmp_path / "evaluation.png"
+    picture.symlink_to(precious)
+    lines = {"first": [result(8, True, "exact", 0.4)]}
+    assert plot_accuracy(picture, lines).read_bytes().startswith(PNG)
+    assert precious.read_text() == "the user's own"
+    assert not picture.is_symlink()
+
+
 def test_lines_are_by_policy_and_running_every_level_is_one() -> None:
     ways = [(True, "exact"), (True, "cheap"), (False, "exact"), (False, "cheap")]
     results = [result(r, adapt, policy, 0.5) for r in (16, None, 32) for adapt, policy in ways]

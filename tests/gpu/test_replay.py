@@ -24,6 +24,24 @@ def test_each_shape_has_a_recording_of_its_own_up_to_the_limit() -> None:
     assert float(seen) == 4 * (1 + 2 + 3)
 
 
+def test_what_is_forgotten_is_recorded_anew() -> None:
+    seen, factor = torch.zeros((), device="cuda"), 1.0
+
+    def add(x: torch.Tensor) -> None:
+        seen.add_(x.sum() * factor)
+
+    replay = Replay(add, torch.device("cuda"), warmup=1)
+    for _ in range(3):
+        replay(torch.ones(2, device="cuda"))
+    factor = 10.0
+    replay.forget()
+    assert replay.recordings == 0
+    for _ in range(3):
+        replay(torch.ones(2, device="cuda"))
+    assert replay.recordings == 1
+    assert float(seen) == 3 * 2 + 3 * 20
+
+
 def test_random_numbers_are_those_of_the_seed() -> None:
     drawn = torch.zeros(3, device="cuda")
 

@@ -56,7 +56,7 @@ def test_an_option_that_is_gone_is_read_with_the_value_that_stayed() -> None:
 def test_options_are_shared_and_defaults_are_the_builders_own() -> None:
     shared = {"num_classes", "in_channels", "kernel"}
     assert set(model_options("resnet18")) == shared | {"size"}
-    assert set(model_options("arrn_resnet18")) == shared | {"size", "skip_first", "dropout", "draw", "policy"}
+    assert set(model_options("arrn_resnet18")) == shared | {"size", "skip_first", "form", "dropout", "draw", "policy"}
     assert set(model_options("arrn_small")) < set(model_options("arrn"))
     assert model_options("arrn_mobilenet_v3_small")["skip_first"] == 2
     assert model_options("arrn_volume_small")["in_channels"] == 1

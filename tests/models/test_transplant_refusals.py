@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import arrn
-from sources import Skipping, layer, plain
+from sources import Positioned, Resized, Skipping, Unit, layer, plain
 
 
 class UNet(nn.Module):
@@ -24,25 +24,6 @@ class UNet(nn.Module):
         c = self.down[2](b)
         b = self.merge[0](torch.cat([b, self.up(c)], 1))
         return self.merge[1](torch.cat([a, self.up(b)], 1))
-
-
-class Positioned(nn.Module):
-    """A position embedding at half resolution, in the middle of a network that is fine otherwise."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([layer(3, 4, 2), layer(4, 4, 2), layer(4, 4, 2), layer(4, 4, 2)])
-        self.position = nn.Parameter(torch.randn(1, 4, 8, 8))
-
-    def forward(self, x: torch.Tensor, fixed: bool = True) -> torch.Tensor:
-        x = self.layers[1](self.layers[0](x))
-        position = self.position if fixed else nn.functional.interpolate(self.position, x.shape[2:])
-        return self.layers[3](self.layers[2](x + position)).mean((2, 3))
-
-
-class Resized(Positioned):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x, fixed=False)
 
 
 class Branching(Positioned):
@@ -96,11 +77,6 @@ def one_stride() -> nn.Module:
 
 def wide_kernel() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 9, 2), plain())
-
-
-class Unit(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x / x.norm(dim=1, keepdim=True)
 
 
 def flattening() -> nn.Module:

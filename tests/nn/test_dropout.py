@@ -1,6 +1,7 @@
 """Laplacian dropout: the chain law, three ways to draw it, and its meaning as a lower resolution."""
 
 import logging
+from itertools import pairwise
 
 import pytest
 import scipy.stats
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import arrn
-from arrn.nn import ARRN, LaplacianDropout
+from arrn.nn import ARRN, LaplacianDropout, rates_for_shares
 from arrn.signal import resample
 from arrn.testing import awaken_norms
 from strategies import KINDS, relative_error
@@ -205,6 +206,40 @@ def test_batch_draw_leaves_the_norms_of_skipped_blocks_alone() -> None:
     before = {name: value.clone() for name, value in model.residuals.state_dict().items()}
     model(torch.randn(8, 3, 11, 11, dtype=torch.float64))
     assert all(torch.equal(value, before[name]) for name, value in model.residuals.state_dict().items())
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any), st.data())
+def test_with_the_rates_of_shares_that_part_of_the_samples_is_left_at_each_resolution(
+    counts: list[int], data: st.DataObject
+) -> None:
+    resolutions = sorted(data.draw(st.sets(st.integers(1, 99), min_size=len(counts), max_size=len(counts))))[::-1]
+    wanted = [count / sum(counts) for count in counts]
+    named = {n: share for n, share in zip(resolutions, wanted, strict=True) if share or data.draw(st.booleans())}
+    rates = rates_for_shares(named, resolutions)
+    assert all(0 <= p <= 1 for p in rates)
+    kept = [0.0, *LaplacianDropout(rates).survival(len(rates)), 1.0]
+    assert [below - above for above, below in pairwise(kept)] == pytest.approx(wanted, abs=1e-12)
+    # Samples that enter lower down have the shares of what is left to them.
+    first = data.draw(st.integers(0, len(rates)))
+    if sum(wanted[first:]) > 0:
+        kept = [0.0, *LaplacianDropout(rates).survival(len(rates), first), 1.0]
+        left = [share / sum(wanted[first:]) for share in wanted[first:]]
+        assert [below - above for above, below in pairwise(kept)] == pytest.approx(left, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shares", "steps", "message"),
+    [
+        ({12: 1.0}, [32, 16], "shares has 12, but dropout leaves samples at 32, 16 only.*blockless=\\[12\\]"),
+        ({32: -0.5}, [32, 16], "share of 32 must be a number of at least 0, got -0.5"),
+        ({32: float("nan")}, [32, 16], "share of 32 must be"),
+        ({}, [32, 16], "some resolution must have a share above 0"),
+        ({16: 1.0}, [16, 16], "tell the levels apart"),
+    ],
+)
+def test_shares_that_dropout_cannot_give_are_refused(shares: dict[int, float], steps: list[int], message: str) -> None:
+    with pytest.raises(arrn.ArrnError, match=message):
+        rates_for_shares(shares, steps)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 import arrn
 from arrn.errors import ArrnError
-from arrn.runs import Machine, RunSettings, run_training
+from arrn.runs import Machine, RunSettings, read_settings, run_training
 from arrn.training import Recipe, read_recipe
 from small_runs import TINY, said_by, tiny_settings, train_tiny
 
@@ -53,6 +53,42 @@ def test_a_fixed_network_is_made_for_the_usual_size_and_a_switchable_one_learns_
     switchable = RunSettings(str(easy), "resnet18_switchable", {"sizes": [8, 4]}, Recipe(epochs=1, batch_size=18))
     assert "resolutions = [8, 4]" in " ".join(said_by(switchable, tmp_path / "switchable"))
     assert read_recipe(tmp_path / "switchable" / "recipe.toml").resolutions == (8, 4)
+
+
+def test_shares_become_the_dropout_that_an_arrn_is_saved_with(easy: Path, tmp_path: Path) -> None:
+    recipe = Recipe(epochs=2, batch_size=18, shares=((8, 0.5), (6, 0.2), (4, 0.3)), final_shares=((8, 1.0),))
+    settings = RunSettings(str(easy), "arrn", TINY | {"blockless": [6]}, recipe)
+    said = said_by(settings, tmp_path / "run")
+    assert "shares {8: 0.5, 6: 0.2, 4: 0.3} are a dropout of 0.5, 0.6" in said
+    assert arrn.load(tmp_path / "run").config["options"]["dropout"] == pytest.approx([0.5, 0.6])
+    assert read_recipe(tmp_path / "run" / "recipe.toml") == recipe
+    assert read_settings(tmp_path / "run") == settings
+
+
+def test_shares_are_the_resolutions_of_a_fixed_network(easy: Path, tmp_path: Path) -> None:
+    recipe = Recipe(epochs=1, batch_size=18, shares=((8, 0.5), (4, 0.5)), final_shares=((6, 1.0),))
+    settings = RunSettings(str(easy), "resnet18_small_stem", {"width": 2}, recipe)
+    assert "resolutions = [8, 6, 4], as the shares say" in said_by(settings, tmp_path / "run")
+    assert read_recipe(tmp_path / "run" / "recipe.toml").resolutions == (8, 6, 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "recipe", "message"),
+    [
+        ("arrn", TINY | {"dropout": 0.5}, {}, "leave out dropout=0.5, or the shares"),
+        ("arrn", TINY, {"resolutions": [8, 4]}, "leave out resolutions, or the shares"),
+        ("arrn", TINY, {"shares": {8: 0.5, 6: 0.5}}, r"shares has 6, but .* 8, 4 only: .*blockless=\[6\]"),
+        ("arrn", TINY, {"final_shares": {8: 0.5, 6: 0.5}}, r"shares has 6, but .* 8, 4 only"),
+        ("resnet18_small_stem", {"width": 2}, {"resolutions": [8]}, r"name \[4\], which its resolutions, \[8\]"),
+        ("resnet18_switchable", {"sizes": [8, 4, 2]}, {}, r"each of its sizes, but the shares leave out \['2'\]"),
+    ],
+)
+def test_shares_that_do_not_fit_the_network_are_refused(
+    easy: Path, tmp_path: Path, model: str, options: dict[str, object], recipe: dict[str, object], message: str
+) -> None:
+    chosen = Recipe(shares=((8, 0.5), (4, 0.5))).with_options(recipe)
+    with pytest.raises(ArrnError, match=message):
+        run_training(RunSettings(str(easy), model, options, chosen), tmp_path / "run", Machine("cpu"))
 
 
 def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ RECIPES: dict[str, dict[str, Any]] = {
         "weight_averaging": 0.9,
         "label_smoothing": 0.1,
         "cutout": 0.4,
+        "shares": {8: 0.5, 4: 0.5},
+        "final_shares": {8: 0.75, 4: 0.25},
     },
 }
 

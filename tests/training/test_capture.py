@@ -32,6 +32,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], Recipe]] = {
     "a Fourier operator": ("fourier_operator", {}, Recipe()),
     "TrivialAugmentWide": ("arrn_small", {}, Recipe(trivial_augment=True)),
     "averaged weights": ("arrn_small", {}, Recipe(weight_averaging=0.9, cutout=0.4, label_smoothing=0.1)),
+    "shares that change": ("arrn_small", {}, Recipe(shares=((32, 0.4), (8, 0.6)), final_shares=((32, 1.0),))),
     "SGD": ("arrn_small", {}, Recipe(optimizer="sgd", momentum=0.9, learning_rate=1e-2)),
 }
 

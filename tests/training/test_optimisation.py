@@ -30,8 +30,9 @@ def test_it_begins_and_ends_where_the_paper_says() -> None:
 @given(st.integers(1, 200), st.integers(1, 50), st.floats(1e-4, 1.0), st.floats(0.0, 1e-4))
 def test_without_a_warm_up_it_is_half_a_cosine_to_the_bit(steps: int, epochs: int, high: float, low: float) -> None:
     recipe = Recipe(epochs=epochs, learning_rate=high, final_learning_rate=low)
-    for step in range(steps):
-        half_cosine = low + (high - low) * (1 + math.cos(math.pi * step / max(1, steps - 1))) / 2
+    for step in range(0, steps, 7):
+        done = step / max(1, steps - 1)
+        half_cosine = low + (high - low) * (1 + math.cos(math.pi * done)) / 2
         assert learning_rate(recipe, step, steps) == half_cosine
 
 

@@ -14,6 +14,9 @@ from arrn.training import PAPER_CIFAR, PAPER_LARGER_IMAGES, Recipe, read_recipe,
 
 numbers = st.floats(0, 10, exclude_min=True)
 shares = st.floats(0, 1, exclude_max=True)
+tables = st.dictionaries(st.integers(1, 512), st.integers(1, 20), max_size=5).map(
+    lambda counts: tuple((n, count / sum(counts.values())) for n, count in counts.items())
+)
 recipes = st.builds(
     Recipe,
     epochs=st.integers(1, 10**6),
@@ -35,6 +38,9 @@ recipes = st.builds(
     cutout=shares,
     warm_up=shares,
     nesterov=st.booleans(),
+    shares=st.just(((32, 0.25), (8, 0.75))) | tables.filter(bool),
+    final_shares=tables,
+    shares_change_at=st.floats(0, 1, exclude_min=True, exclude_max=True),
 )
 
 
@@ -59,6 +65,9 @@ def test_the_papers_recipe_for_cifar_number_by_number() -> None:
         "cutout": 0.0,
         "warm_up": 0.0,
         "nesterov": False,
+        "shares": (),
+        "final_shares": (),
+        "shares_change_at": 0.5,
     }
     assert recipe_for("cifar10") == recipe_for("cifar100") == recipe_for("sample") == PAPER_CIFAR
 
@@ -120,7 +129,15 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         ("weight_averaging = 1", "weight_averaging must be a number in [0, 1)"),
         ("cutout = -0.1", "cutout must be a number in [0, 1)"),
         ("nesterov = 1", "nesterov must be true or false"),
-        ("epochs = 3\nwarm_up = 3", "warm_up must be less than all 3 epochs, got 3"),
+        ("epochs = 3\nwarm_up = 3", "warm_up must be less than epochs, which is 3, got 3"),
+        ("shares = {32 = 0.5, 16 = 0.4}", "shares must add up to 1, got 0.9 in {32: 0.5, 16: 0.4}"),
+        ("shares = {32 = 0.5, 032 = 0.5}", "shares must name each resolution once"),
+        ("shares = {32 = 1.5}", "shares must be a table of resolutions and their shares"),
+        ("shares = {top = 1.0}", "shares must be a table of resolutions and their shares"),
+        ("shares = 0.5", "shares must be a table of resolutions and their shares"),
+        ("shares = [32, 16]", "shares must be a table of resolutions and their shares"),
+        ("final_shares = {32 = 1.0}", "final_shares take over from shares, which this recipe has none of"),
+        ("shares_change_at = 1.0", "shares_change_at must be a number between 0 and 1"),
         ("epochs == 3", "is not valid TOML"),
         ("epochs = " + "[" * 5000, "is not valid TOML"),
     ],
@@ -134,6 +151,16 @@ def test_a_wrong_recipe_is_refused_with_its_file_and_what_would_be_right(
         read_recipe(path)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", [{"16": 0.25, "32": 0.75}, {16: 0.25, 32: 0.75}, [[16, 0.25], [32, 0.75]], ((32, 0.75), (16, 0.25))]
+)
+def test_shares_are_the_same_from_toml_from_json_and_from_python(given: Any) -> None:
+    recipe = PAPER_CIFAR.with_options({"shares": given})
+    assert recipe.shares == ((32, 0.75), (16, 0.25))
+    assert hash(recipe) == hash(Recipe(shares=((32, 0.75), (16, 0.25))))
+    assert "shares = {32 = 0.75, 16 = 0.25}\n" in recipe.to_toml()
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

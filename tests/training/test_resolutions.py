@@ -1,12 +1,16 @@
 """Random-resolution training: equal shares, stacked where they can be, private batch norms where there are any."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 
 import arrn
 from arrn.data import Augmentation, Batch, Normalisation
+from arrn.errors import ArrnError
 from arrn.models.rivals import SwitchableBatchNorm2d
+from arrn.nn import ARRN
 from arrn.signal import resample
 from arrn.training import Recipe, TrainingStep
 from arrn.training.step import share_out, uses_all_levels
@@ -50,6 +54,63 @@ def test_shares_differ_by_one_at_most_and_nothing_is_lost(count: int) -> None:
     assert sorted(torch.cat([y for _, y in parts]).tolist()) == list(range(count))
     lengths = [len(y) for _, y in parts]
     assert max(lengths) - min(lengths) <= 1 or count == 1
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 16])
+def test_uneven_shares_are_rounded_and_nothing_is_lost(count: int) -> None:
+    images, labels = torch.randn(count, 3, 8, 8), torch.arange(count)
+    parts = share_out(arrn.create_model("arrn", **TINY), images, labels, (8, 5, 4), (0.5, 0.0, 0.5))
+    assert sorted(torch.cat([y for _, y in parts]).tolist()) == list(range(count))
+    found = {len(x[0, 0]): len(x) for x, _ in parts}
+    assert abs(found.get(8, 0) - count / 2) <= 0.5
+    unequal = share_out(arrn.create_model("arrn", **TINY), *sixes(), (8, 4), (2 / 3, 1 / 3))
+    assert [len(y) for _, y in unequal] == [4, 2]
+
+
+def take_four_steps(name: str, options: dict[str, object], recipe: Recipe, watch: Callable[..., None]) -> None:
+    """Of 20 samples; `watch` is a forward hook of an ARRN's dropout, or of another network."""
+    model = arrn.create_model(name, num_classes=3, **options)
+    step = TrainingStep(model, Augmentation(Normalisation((0.5,) * 3, (0.25,) * 3)), recipe, 4, 0)
+    (model.dropout if isinstance(model, ARRN) else model).register_forward_hook(watch)
+    for number in range(4):
+        step(Batch(torch.randint(0, 256, (20, 3, 8, 8), dtype=torch.uint8), torch.arange(20) % 3), number)
+
+
+def test_shares_hold_for_an_arrn_by_its_dropout_and_others_take_over() -> None:
+    recipe = Recipe(shares=((8, 0.5), (6, 0.2), (4, 0.3)), final_shares=((8, 0.9), (4, 0.1)), shares_change_at=0.5)
+    kept: list[tuple[int, ...]] = []  # how many samples keep the level above 6, and the one above 4
+    take_four_steps("arrn", TINY | {"blockless": [6]}, recipe, lambda _, given, drawn: kept.append(drawn.levels))
+    assert kept == [(10, 14), (10, 14), (18, 18), (18, 18)]
+
+
+def test_shares_hold_for_a_switchable_network_by_its_resolutions_and_others_take_over() -> None:
+    shares = Recipe(shares=((8, 0.75), (4, 0.25)), final_shares=((8, 0.4), (4, 0.6)), shares_change_at=0.7)
+    recipe = shares.with_options({"resolutions": [8, 4]})
+    seen: list[tuple[int, int]] = []
+    take_four_steps(
+        "resnet18_switchable",
+        {"sizes": [8, 4]},
+        recipe,
+        lambda _, given, answer: seen.append((given[0].shape[-1], len(answer))),
+    )
+    assert seen == [(8, 15), (4, 5)] * 3 + [(8, 8), (4, 12)]
+
+
+def test_a_step_goes_on_with_the_shares_of_its_number() -> None:
+    recipe = Recipe(shares=((8, 1.0),), final_shares=((4, 1.0),))
+    model = arrn.create_model("arrn", **TINY)
+    step = TrainingStep(model, Augmentation(Normalisation((0.5,) * 3, (0.25,) * 3)), recipe, 10, 0)
+    rates = []
+    for number in (4, 5, 9, 0):
+        step(Batch(torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)), number)
+        rates.append(model.dropout.p)
+    assert rates == [(0.0,), (1.0,), (1.0,), (0.0,)]
+
+
+def test_shares_without_resolutions_mean_nothing_to_a_network_without_levels() -> None:
+    augmentation = Augmentation(Normalisation((0.5,) * 3, (0.25,) * 3))
+    with pytest.raises(ArrnError, match="this recipe has none"):
+        TrainingStep(nn.Conv2d(3, 3, 1), augmentation, Recipe(shares=((8, 1.0),)), 10, 0)
 
 
 def test_a_switchable_network_trains_the_batch_norms_of_every_size() -> None:

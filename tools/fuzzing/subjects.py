@@ -47,7 +47,7 @@ class Subject:
         if self.kind == "checkpoint" and rng.random() < 0.5:  # with no other one to go back to
             for other_one in path.parent.iterdir():
                 other_one.unlink() if other_one != path else None
-        if rng.random() < 0.06:
+        if rng.random() < 0.1:
             return f"{self.path}: {make_special(path, rng)}"
         data = rng.choice(self.seeds) if self.seeds else path.read_bytes()
         other = PICKLED if rng.random() < 0.2 else rng.choice(pool)

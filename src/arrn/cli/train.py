@@ -107,8 +107,8 @@ def train(
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
-    chosen = chosen.with_options({name: value for name, value in flags.items() if value is not None})
-    given["recipe"] = chosen.with_options(assignments("--set", set_ or []))
+    flags = {name: value for name, value in flags.items() if value is not None}
+    given["recipe"] = chosen.with_options(flags | assignments("--set", set_ or []))
     options = dict(start.options) | assignments("--option", option or [])
     if dropout is not None:
         options["dropout"] = dropout

@@ -141,7 +141,7 @@ class Job:
 def _differences(result: Result, settings: RunSettings) -> list[str]:
     """How the settings differ from those that a result came from, in words."""
     wanted: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(settings.recipe), **settings.options}))
-    found = {**result.recipe, **result.model["options"]}
+    found = {**result.full_recipe, **result.model["options"]}
     # Those of a switchable network are filled in when it is built.
     filled = {"resolutions"} if not settings.recipe.resolutions else set()
     # A named design tells its numbers nowhere: where they changed since, so did what they cost.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from arrn.errors import ArrnError
 from arrn.evaluation import Report, report_from
+from arrn.training.recipe import PAPER_CIFAR
 from arrn.writing import read_document, write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-result", 1
@@ -85,6 +87,12 @@ class Result:
         """Accuracy at each resolution, lowest first, at the run's own policy."""
         return {point["resolution"]: point["accuracy"] for point in self.points(adapt)}
 
+    @property
+    def full_recipe(self) -> dict[str, Any]:
+        """The recipe as JSON holds it, with the defaults of options that are newer than the result."""
+        complete: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(PAPER_CIFAR) | dict(self.recipe)))
+        return complete
+
     def document(self) -> dict[str, Any]:
         """The result as JSON holds it."""
         plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
@@ -129,6 +137,9 @@ def _check_answers(result: Result, where: str) -> None:
         if len(answer["interval"]) != 2:
             raise ArrnError(f"{place}.interval should be two numbers, got {answer['interval']!r:.80}")
         check_shape(answer.get("agreement", 0), Number, f"{place}.agreement")
+        shares = [answer["accuracy"], answer["balanced_accuracy"], answer.get("agreement", 0), *answer["interval"]]
+        if not all(0 <= share <= 1 for share in shares):
+            raise ArrnError(f"{place} should have shares from 0 to 1, got {shares!r:.80}")
         for name, least in (("resolution", 1), ("total", 1), ("correct", 0)):
             if answer[name] is not None and answer[name] < least:
                 raise ArrnError(f"{place}.{name} should be at least {least}, got {answer[name]}")
@@ -177,7 +188,7 @@ RESULT_SHAPE: dict[str, Any] = {
                 "accuracy": Number,
                 "correct": int,
                 "total": int,
-                "interval": (Number, Number),
+                "interval": [Number],
                 "balanced_accuracy": Number,
                 "levels": [{"grid": str, "correct": int, "total": int}],
             }
@@ -201,8 +212,7 @@ RESULT_SHAPE: dict[str, Any] = {
     "provenance": {"arrn": str, "torch": str, "commit": str | None, "gpu": str | None},
     "command": str,
 }
-"""A dictionary has at least these keys, a list holds items of this shape, a tuple is a list of just these items;
-everything else is a type."""
+"""A dictionary has at least these keys, a list holds items of this shape, everything else is a type."""
 
 
 def check_shape(value: Any, shape: Any, where: str) -> None:
@@ -220,13 +230,11 @@ def check_shape(value: Any, shape: Any, where: str) -> None:
             if name not in value:
                 raise ArrnError(f"{where} has no {name!r}")
             check_shape(value[name], inner, f"{where}.{name}")
-    elif isinstance(shape, list | tuple):
+    elif isinstance(shape, list):
         if not isinstance(value, list):
             raise ArrnError(f"{where} should be a list, got {value!r:.80}")
-        if isinstance(shape, tuple) and len(value) != len(shape):
-            raise ArrnError(f"{where} should have {len(shape)} items, got {value!r:.80}")
         for number, item in enumerate(value):
-            check_shape(item, shape[number] if isinstance(shape, tuple) else shape[0], f"{where}[{number}]")
+            check_shape(item, shape[0], f"{where}[{number}]")
     # Python takes True for a whole number; JSON does not.
     elif not isinstance(value, shape) or (isinstance(value, bool) and not isinstance(True, _without_numbers(shape))):
         raise ArrnError(f"{where} should be {getattr(shape, '__name__', shape)}, got {value!r:.80}")

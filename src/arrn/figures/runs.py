@@ -62,7 +62,7 @@ def group_runs(results: Iterable[Result]) -> dict[str, list[Run]]:
     datasets: dict[str, list[Run]] = {}
     for (dataset, name), seeds in found.items():
         for result in seeds[1:]:
-            if (result.recipe, result.model) != (seeds[0].recipe, seeds[0].model):
+            if (result.full_recipe, result.model) != (seeds[0].full_recipe, seeds[0].model):
                 raise ArrnError(
                     f"{name} on {dataset}: seeds {seeds[0].seed} and {result.seed} differ in model or recipe "
                     f"({seeds[0].epochs} and {result.epochs} epochs); keep results of one kind in a folder"

@@ -75,6 +75,13 @@ class Replay(Generic[Result]):
         """How many shapes have been recorded."""
         return len(self._recordings)
 
+    def forget(self) -> None:
+        """Drops every recording, for a function that does other work from now on; later calls record it anew."""
+        self._stream.wait_stream(self._last)
+        self._stream.synchronize()  # what is dropped must not be at work
+        self._recordings.clear()
+        self._calls.clear()
+
     def __call__(self, *inputs: torch.Tensor) -> Result:
         key = tuple((x.shape, x.dtype) for x in inputs)
         here = torch.cuda.current_stream(self._stream.device)

@@ -12,7 +12,7 @@ from arrn.nn.blocks import (
 )
 from arrn.nn.constancy import check_hand_down, check_zero_constant
 from arrn.nn.difference import check_sample_wise
-from arrn.nn.dropout import BlocklessLevel, LaplacianDropout
+from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, rates_for_shares
 from arrn.nn.inference import Frozen
 from arrn.nn.introspection import count_parameters, multiply_adds
 from arrn.nn.layers import Projection, ReplicateConv1d, ReplicateConv2d, ReplicateConv3d, Resampling
@@ -45,4 +45,5 @@ __all__ = [
     "check_zero_constant",
     "count_parameters",
     "multiply_adds",
+    "rates_for_shares",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from numbers import Real
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -217,6 +218,41 @@ def rates_between(p: float, sizes: Sequence[Grid], base: Grid) -> tuple[float, .
     (0.8, 0.8, 0.64)
     """
     return tuple(p if size == base else p ** (1 / sizes.count(size)) for size in sizes)
+
+
+def rates_for_shares(shares: Mapping[int, float], steps: Sequence[int]) -> tuple[float, ...]:
+    """The p of every level with which dropout leaves samples at each resolution as often as wished.
+
+    Args:
+        shares: of the samples, by resolution; resolutions without one get none. Only their ratios matter.
+        steps: the resolutions that a sample can be left with, highest first: the top grid's, and after each level that
+            can be dropped, blockless ones included, what is left without it.
+
+    Returns:
+        p of each level. One that no sample reaches has p = 0.
+
+    >>> rates_for_shares({32: 0.5, 24: 0.3, 16: 0.2}, [32, 24, 16])
+    (0.5, 0.4)
+
+    Raises:
+        ArrnError: for a share of a resolution that no sample is left with.
+    """
+    known = ", ".join(map(str, steps))
+    if any(above <= below for above, below in pairwise(steps)):
+        raise ArrnError(f"shares need resolutions that tell the levels apart, but this network leaves {known}")
+    for resolution, share in shares.items():
+        if resolution not in steps:
+            raise ArrnError(
+                f"shares has {resolution}, but dropout leaves samples at {known} only: give the network a level "
+                f"without a block, blockless=[{resolution}], or leave {resolution} out"
+            )
+        if not 0 <= share < math.inf:
+            raise ArrnError(f"the share of {resolution} must be a number of at least 0, got {share}")
+    # From the lowest up, so that sums never shrink and p is at most 1.
+    left = list(accumulate(shares.get(resolution, 0.0) for resolution in reversed(steps)))[::-1]
+    if left[0] == 0:
+        raise ArrnError(f"some resolution must have a share above 0, got {dict(shares)}")
+    return tuple(below / here if here else 0.0 for here, below in pairwise(left))
 
 
 def lower_ahead(

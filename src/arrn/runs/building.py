@@ -14,10 +14,12 @@ from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import create_model, model_options
 from arrn.models.rivals import SwitchableNetwork
-from arrn.nn.network import Network, signal_axes
+from arrn.nn.arrn import ARRN
+from arrn.nn.network import Network, note_option, signal_axes
 from arrn.runs.settings import RunSettings
 from arrn.signal.grid import Grid, covers, format_grid
 from arrn.training.recipe import Recipe
+from arrn.training.step import dropout_for
 
 _SUITED = {1: "arrn_audio_small", 2: "arrn_small", 3: "arrn_volume_small"}
 
@@ -43,11 +45,47 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
             recipe = recipe.with_options({"policy": model.policy})
         model.policy = recipe.policy
         _compare_sizes(model.grids, train, word_for(form.ndim), say)
+    if recipe.shares:
+        recipe = _with_shares(model, recipe, settings, say)
     if isinstance(model, SwitchableNetwork) and not recipe.resolutions:
         sizes = [max(grid) for grid in model.grids]
         recipe = recipe.with_options({"resolutions": sizes})
         say(f"a switchable network learns at each of its sizes: resolutions = {sizes}")
     return model, recipe
+
+
+def _with_shares(model: nn.Module, recipe: Recipe, settings: RunSettings, say: Callable[[str], None]) -> Recipe:
+    """Gives an ARRN the dropout that its recipe's shares ask for, and the recipe of others their resolutions."""
+    every = [shares for shares in (recipe.shares, recipe.final_shares) if shares]
+    named = sorted({n for shares in every for n, share in shares if share > 0}, reverse=True)
+    if isinstance(model, ARRN):
+        if "dropout" in settings.options:
+            raise ArrnError(
+                f"the recipe's shares decide how often levels are dropped: leave out dropout="
+                f"{settings.options['dropout']!r}, or the shares"
+            )
+        if recipe.resolutions:
+            raise ArrnError(
+                "shares are how often an ARRN drops to each resolution: leave out resolutions, or the shares"
+            )
+        rates = [dropout_for(model, shares) for shares in every]
+        model.dropout.p = rates[0]
+        note_option(model, "dropout", rates[0])
+        say(f"shares {dict(recipe.shares)} are a dropout of {', '.join(f'{p:.3g}' for p in rates[0])}")
+        return recipe
+    if not recipe.resolutions:
+        recipe = recipe.with_options({"resolutions": named})
+        say(f"resolutions = {named}, as the shares say")
+    if unknown := sorted(set(named) - set(recipe.resolutions), reverse=True):
+        raise ArrnError(
+            f"the recipe's shares name {unknown}, which its resolutions, {list(recipe.resolutions)}, do not"
+        )
+    if isinstance(model, SwitchableNetwork):
+        trained = {model.entry_grid((n,) * model.ndim) for n in named}
+        idle = [format_grid(grid) for grid in model.grids if grid not in trained]
+        if idle:
+            raise ArrnError(f"a switchable network learns at each of its sizes, but the shares leave out {idle}")
+    return recipe
 
 
 def _complete_options(settings: RunSettings, train: Examined) -> dict[str, Any]:

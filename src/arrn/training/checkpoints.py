@@ -207,7 +207,9 @@ def restore_state(step: TrainingStep, tensors: Mapping[str, torch.Tensor]) -> No
     try:
         step.model.load_state_dict(_under(_MODEL, tensors))
         if step.result is not step.model:
-            step.result.load_state_dict(_under(_AVERAGE, tensors))
+            if not (averages := _under(_AVERAGE, tensors)):
+                raise ValueError("it holds no average of the weights, which the recipe asks for")
+            step.result.load_state_dict(averages)
         for name, value in tensors.items():
             if not name.startswith(_OPTIMIZER):
                 continue

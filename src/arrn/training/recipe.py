@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError, unknown_name
@@ -29,6 +30,10 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def _part(value: Any) -> bool:
+    return _number(value) and 0 <= value <= 1
+
+
 def _whole(most: int) -> _Rule:
     return _Rule(
         f"a whole number from 1 to {most}",
@@ -41,10 +46,16 @@ def _one_of(*choices: str) -> _Rule:
 
 
 _LONGEST = 64  # resolutions of a recipe
+_ROUNDED = 0.005  # how far from 1 shares may add up to, as written by hand
 _POSITIVE = _Rule("a number above 0", lambda value: _number(value) and value > 0)
 _NOT_NEGATIVE = _Rule("a number of at least 0", lambda value: _number(value) and value >= 0)
 _SHARE = _Rule("a number in [0, 1)", lambda value: _number(value) and 0 <= value < 1)
 _YES_OR_NO = _Rule("true or false", lambda value: isinstance(value, bool))
+_SHARES = _Rule(
+    "a table of resolutions and their shares of a batch, such as {32 = 0.6, 16 = 0.4}",
+    lambda pair: _is_pair(pair) and _whole(10**7).holds(pair[0]) and _part(pair[1]),
+    count=None,
+)
 _RULES = {
     "epochs": _whole(10**6),
     "batch_size": _whole(10**6),
@@ -65,7 +76,35 @@ _RULES = {
     "cutout": _SHARE,
     "warm_up": _NOT_NEGATIVE,
     "nesterov": _YES_OR_NO,
+    "shares": _SHARES,
+    "final_shares": _SHARES,
+    "shares_change_at": _Rule("a number between 0 and 1", lambda value: _number(value) and 0 < value < 1),
 }
+
+
+Shares: TypeAlias = tuple[tuple[int, float], ...]
+"""Resolutions, highest first, and the share of every batch that each of them has."""
+
+
+def _as_shares(value: Any) -> Any:
+    """Pairs of what TOML holds as a table with text for keys, and JSON as lists; anything else as it is."""
+    pairs = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping | list | tuple) or not all(map(_is_pair, pairs)):
+        return value
+    return tuple((int(n) if isinstance(n, str) and re.fullmatch("[0-9]{1,8}", n) else n, share) for n, share in pairs)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2
+
+
+def _ordered(name: str, shares: Shares) -> Shares:
+    total = sum(share for _, share in shares)
+    if shares and not abs(total - 1) < _ROUNDED:
+        raise ArrnError(f"{name} must add up to 1, got {total:.4g} in {dict(shares)}")
+    if len(dict(shares)) < len(shares):
+        raise ArrnError(f"{name} must name each resolution once, got {shares!r:.80}")
+    return tuple(sorted(shares, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -92,6 +131,10 @@ class Recipe:
         cutout: the side of a square of the mean value on each sample, as a part of the size; 0 is none.
         warm_up: epochs in which the learning rate rises linearly, before its half cosine.
         nesterov: look ahead with SGD's momentum.
+        shares: of every batch, by resolution: what an ARRN's dropout leaves, or what a batch is shared out over for a
+            fixed or switchable network (`resolutions` follow from it); none leaves both as they are.
+        final_shares: those of the last part of training; none keeps `shares`.
+        shares_change_at: the part of training after which `final_shares` hold.
     """
 
     epochs: int = 100
@@ -113,8 +156,13 @@ class Recipe:
     cutout: float = 0.0
     warm_up: float = 0.0
     nesterov: bool = False
+    shares: Shares = ()
+    final_shares: Shares = ()
+    shares_change_at: float = 0.5
 
     def __post_init__(self) -> None:
+        for name in ("shares", "final_shares"):
+            object.__setattr__(self, name, _as_shares(getattr(self, name)))
         for name, rule in _RULES.items():
             value = getattr(self, name)
             if rule.count != 1 and isinstance(value, list):
@@ -124,8 +172,12 @@ class Recipe:
             fits = len(items) == rule.count if rule.count is not None else len(items) <= _LONGEST
             if not fits or not all(map(rule.holds, items)):
                 raise ArrnError(f"{name} must be {rule.words}, got {value!r:.80}")
+        for name in ("shares", "final_shares"):
+            object.__setattr__(self, name, _ordered(name, getattr(self, name)))
+        if self.final_shares and not self.shares:
+            raise ArrnError("final_shares take over from shares, which this recipe has none of")
         if self.warm_up >= self.epochs:
-            raise ArrnError(f"warm_up must be less than all {self.epochs} epochs, got {self.warm_up}")
+            raise ArrnError(f"warm_up must be less than epochs, which is {self.epochs}, got {self.warm_up}")
 
     def with_options(self, options: Mapping[str, Any]) -> Recipe:
         """The same recipe, but for `options`."""
@@ -137,7 +189,13 @@ class Recipe:
 
     def to_toml(self) -> str:
         """The recipe as `read_recipe` reads it."""
-        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in dataclasses.asdict(self).items())
+        options = dataclasses.asdict(self)
+        tables = {name: _inline_table(options[name]) for name in ("shares", "final_shares")}
+        return "".join(f"{name} = {tables.get(name, json.dumps(value))}\n" for name, value in options.items())
+
+
+def _inline_table(shares: Shares) -> str:
+    return "{" + ", ".join(f"{resolution} = {json.dumps(share)}" for resolution, share in shares) + "}"
 
 
 PAPER_CIFAR = Recipe()

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import accumulate
 from typing import cast
 
 import torch
@@ -19,12 +20,12 @@ from arrn.data.source import word_for
 from arrn.errors import ArrnError
 from arrn.gpu import Replay
 from arrn.nn.arrn import ARRN
-from arrn.nn.dropout import LaplacianDropout
+from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, rates_for_shares
 from arrn.nn.network import as_network, enter_together, entry_grid
 from arrn.signal.grid import Grid, format_grid, grid_of
 from arrn.signal.resample import resample
 from arrn.teamwork import Team
-from arrn.training.recipe import Recipe
+from arrn.training.recipe import Recipe, Shares
 
 
 def make_optimizer(
@@ -88,9 +89,13 @@ def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
 
 
 def share_out(
-    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, resolutions: Sequence[int]
+    model: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    resolutions: Sequence[int],
+    shares: Sequence[float] | None = None,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Lowers equal shares of a batch to each of `resolutions`, by the perfect kernel, as evaluation does.
+    """Lowers a share of a batch to each of `resolutions`, by the perfect kernel, as evaluation does.
 
     Shares that enter the network on the same grid are brought there and stacked, so that the batch
     norms of a fixed-resolution network see all resolutions at once, as they will in use. A
@@ -101,16 +106,30 @@ def share_out(
         images: normalised, shape (batch, channels, *grid).
         labels: shape (batch,).
         resolutions: none above the grid; those above are left as they are.
+        shares: of each of them, in the same order; equal ones by default.
 
     Returns:
         Images and labels, for each grid.
     """
     size = grid_of(images)
     # Batches come shuffled, so shares in the order of the batch are random ones. A small one may leave some empty.
-    shares = zip(resolutions, images.tensor_split(len(resolutions)), labels.tensor_split(len(resolutions)), strict=True)
-    lowered = [(resample(x, _lowered(size, resolution)), y) for resolution, x, y in shares if len(x)]
+    cuts: int | list[int] = len(resolutions)
+    if shares is not None:
+        cuts = [round(len(images) * part / sum(shares)) for part in accumulate(shares[:-1])]
+    parts = zip(resolutions, images.tensor_split(cuts), labels.tensor_split(cuts), strict=True)
+    lowered = [(resample(x, _lowered(size, resolution)), y) for resolution, x, y in parts if len(x)]
     entering = enter_together(model, [x for x, _ in lowered])
     return [(stacked, torch.cat([lowered[place][1] for place in places])) for _, stacked, places in entering]
+
+
+def dropout_for(model: ARRN, shares: Shares) -> tuple[float, ...]:
+    """The p of every level with which an ARRN's dropout leaves samples at each resolution as often as wished.
+
+    Raises:
+        ArrnError: for a resolution that is neither a grid of its ladder nor one of its blockless sizes.
+    """
+    left = [step.lower if isinstance(step, BlocklessLevel) else step.next_size for step in model.droppable()]
+    return rates_for_shares(dict(shares), [max(grid) for grid in (model.grids[0], *left)])
 
 
 def uses_all_levels(model: nn.Module, grids: Iterable[Grid], resolutions: Sequence[int]) -> bool:
@@ -283,19 +302,24 @@ class TrainingStep:
         self._steps = steps
         self._seed = seed
         self._autocast = autocast_for(recipe, device)
+        self._shares: Shares = ()
+        self._parts: list[float] | None = None
+        self._take_shares(recipe.shares)
         self._average = WeightAverage(model, recipe.weight_averaging) if recipe.weight_averaging else None
         network = cast(nn.Module, torch.compile(model, dynamic=False)) if compiled else model
         self._network: nn.Module = _Parts(network)
         if self.team.size > 1:
             idle = may_leave_out(model, least_share, len(recipe.resolutions))
-            idle = idle or not uses_all_levels(model, grids, recipe.resolutions)
+            idle = idle or not uses_all_levels(model, grids, recipe.resolutions) or bool(recipe.shares)
             self._network = DistributedDataParallel(self._network, find_unused_parameters=idle)
         self._loss = torch.zeros((), device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._seen = 0
         self._take: Callable[[torch.Tensor, torch.Tensor, int], None] = self._compute
+        self._replay: Replay[None] | None = None
         if captured and draws_on_device(model):
             replay = Replay(lambda images, labels: self._compute(images, labels, len(labels)), device)
+            self._replay = replay
             self._take = lambda images, labels, whole: replay(images, labels)
 
     def __call__(self, batch: Batch, number: int) -> None:
@@ -305,15 +329,34 @@ class TrainingStep:
         set_learning_rate(self.optimizer, learning_rate(self._recipe, number, self._steps))
         if self._average is not None:
             self._average.prepare(number)
+        self._take_shares(self._shares_at(number))
         self._take(batch.images, batch.labels, batch.total)
         self._seen += len(batch.labels)
+
+    def _shares_at(self, number: int) -> Shares:
+        late = number >= self._recipe.shares_change_at * self._steps
+        return self._recipe.final_shares if late and self._recipe.final_shares else self._recipe.shares
+
+    def _take_shares(self, shares: Shares) -> None:
+        """From now on shares batches out so. Other shares have other shapes, which are recorded anew."""
+        if shares == self._shares:
+            return
+        if self._recipe.resolutions:
+            self._parts = [dict(shares).get(resolution, 0.0) for resolution in self._recipe.resolutions]
+        elif isinstance(self.model, ARRN):
+            self.model.dropout.p = dropout_for(self.model, shares)
+        else:
+            raise ArrnError("shares of a network that is no ARRN are those of resolutions, and this recipe has none")
+        if self._shares and self._replay is not None:
+            self._replay.forget()
+        self._shares = shares
 
     def _compute(self, images: torch.Tensor, labels: torch.Tensor, whole: int) -> None:
         """What happens on the device; nothing here waits for it."""
         images = self._augmentation(images)
         parts = [(images, labels)]
         if self._recipe.resolutions:
-            parts = share_out(self.model, images, labels, self._recipe.resolutions)
+            parts = share_out(self.model, images, labels, self._recipe.resolutions, self._parts)
         self.optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             answers = self._network([x for x, _ in parts])

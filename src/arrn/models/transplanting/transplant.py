@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from arrn.errors import ArrnError, ConstancyError, unknown_name
-from arrn.models.fixed import torchvision_network
+from arrn.models.fixed import FixedResolution, torchvision_network
 from arrn.models.limits import check_matrices
 from arrn.models.registry import AdaptiveOptions, as_whole, takes
 from arrn.models.transplanting.cutting import Pieces, cut, discard, find_ladder
@@ -65,7 +65,7 @@ def transplant(
 
     Args:
         model: the network; called as ``model(x)``, traceable by `torch.fx` but for parts that may stay whole;
-            out of `DataParallel` and `torch.compile`, if it is in one.
+            out of `DataParallel`, `torch.compile` and `FixedResolution`, if it is in one.
         size: the highest resolution, at which the source would have run: the top of the ladder.
         in_channels: channels of the input, by default those that the source takes.
         num_classes: a new classifier for so many classes (0: none); by default the source's own stays.
@@ -100,6 +100,8 @@ def transplant(
     if not isinstance(model, nn.Module):
         raise ArrnError(f"expected a network (an nn.Module) to transplant, got a {type(model).__name__}")
     source = unwrap(model)
+    if isinstance(source, FixedResolution):  # resampling is what the ARRN does itself
+        source = unwrap(source.network)
     if as_network(source).adapts:
         raise ArrnError("this network is an ARRN already: there is nothing to transplant")
     first = _first_convolution(source)
