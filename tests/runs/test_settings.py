@@ -47,7 +47,7 @@ def test_tuples_and_lists_are_no_difference_and_neither_is_the_place_of_the_data
 
 @pytest.mark.parametrize("wrong", [{"seed": -1}, {"holdout": -2}])
 def test_negative_numbers_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ArrnError, match="(at least 0|from 0 to .*), got -"):
+    with pytest.raises(ArrnError, match=r"(at least 0|from 0 to .*), got -"):
         dataclasses.replace(GOOD, **wrong)  # type: ignore[arg-type]
 
 

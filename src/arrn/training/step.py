@@ -302,15 +302,17 @@ class TrainingStep:
         self._steps = steps
         self._seed = seed
         self._autocast = autocast_for(recipe, device)
+        self._average = WeightAverage(model, recipe.weight_averaging) if recipe.weight_averaging else None
         self._shares: Shares = ()
         self._parts: list[float] | None = None
         self._take_shares(recipe.shares)
-        self._average = WeightAverage(model, recipe.weight_averaging) if recipe.weight_averaging else None
         network = cast(nn.Module, torch.compile(model, dynamic=False)) if compiled else model
         self._network: nn.Module = _Parts(network)
         if self.team.size > 1:
             idle = may_leave_out(model, least_share, len(recipe.resolutions))
-            idle = idle or not uses_all_levels(model, grids, recipe.resolutions) or bool(recipe.shares)
+            idle = idle or not uses_all_levels(model, grids, recipe.resolutions)
+            # Uneven shares may leave out a resolution, later ones a level.
+            idle = idle or bool(recipe.final_shares or (recipe.shares and recipe.resolutions))
             self._network = DistributedDataParallel(self._network, find_unused_parameters=idle)
         self._loss = torch.zeros((), device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
