@@ -9,8 +9,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from arrn.model_folder import (
     write_model,
 )
 from arrn.models import registry
-from arrn.models.limits import built_within
+from arrn.models.limits import built_within, check_options, seems_large
 from arrn.nn.introspection import COMPILED, first_not_finite, unwrap
 from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, config_of, plain_option
 
@@ -181,10 +180,7 @@ class _Saved:
             for option in CHANGEABLE:  # files written before `changed` was have all of it among the options
                 if option in options and not registry.takes_option(self.name, option):
                     changed[option] = options.pop(option)
-            with self._within_weights():
-                model = registry.create_model(self.name, **options)
-                for option, value in changed.items():
-                    change_option(model, option, value)
+            model = self._within_weights(options, changed)
             self.metadata.check_classes(classes_of(model))
             self.metadata.check_channels(channels_of(model))
         except ArrnError as error:
@@ -194,12 +190,24 @@ class _Saved:
         model.metadata = self.metadata  # type: ignore[assignment]  # nn.Module takes any attribute
         return model
 
-    @contextmanager
-    def _within_weights(self) -> Iterator[None]:
-        """Where a network of the library's is built: its parameters may not be many more than the file has."""
+    def _within_weights(self, options: Mapping[str, Any], changed: Mapping[str, Any]) -> nn.Module:
+        """Builds the network; one of the library's may not have many more parameters than the file has numbers."""
+
+        def make() -> nn.Module:
+            model = registry.create_model(self.name, **options)
+            for option, value in changed.items():
+                change_option(model, option, value)
+            return model
+
+        if not registry.is_builtin(self.name):
+            return make()
+        check_options(self.name, changed)
         elements = sum(map(math.prod, read_shapes(self.weights).values()))
-        with built_within(elements) if registry.is_builtin(self.name) else nullcontext():
-            yield
+        if seems_large({**options, **changed}):
+            with torch.device("meta"), built_within(elements):  # where parameters take no memory
+                make()
+        with built_within(elements):
+            return make()
 
     def fill(self, model: nn.Module, *, keep_dtypes: bool) -> None:
         """Puts all of the saved tensors into a network, or none; with the file's dtypes or with the network's own.

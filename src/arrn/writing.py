@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -20,6 +21,8 @@ TEMPORARY = ".arrn-unfinished"
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all: temporary file, fsync, rename, fsync of the folder."""
+    if path.is_dir():  # which the rename would tell of the temporary file
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -93,8 +93,13 @@ def test_a_config_beyond_the_limits_is_refused_before_anything_is_built(
 def test_other_networks_are_bounded_by_their_weights_too(
     saved: Path, tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
-    with pytest.raises(ArrnError, match=r"must be at most|parameters, but its weights are 609 numbers|allocate memory"):
+    with pytest.raises(ArrnError, match=r"must be at most|parameters, but its weights are 609 numbers"):
         arrn.load(ask_for(saved, tmp_path, {"name": name, "options": options}))
+
+
+def test_what_was_changed_after_building_is_bounded_too(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArrnError, match=r"at least 60,000,\d+ parameters, but its weights are 609"):
+        arrn.load(ask_for(saved, tmp_path, {"changed": {"num_classes": 10**7}}))
 
 
 def test_long_lines_and_large_images_are_within_the_limits() -> None:

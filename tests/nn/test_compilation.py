@@ -10,10 +10,12 @@ import torch._dynamo
 import torch._inductor.config
 from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
+from torch._dynamo.testing import CompileCounter
 
 import arrn
 from arrn.benchmarks.ways import can_compile
 from arrn.nn import ARRN, Frozen
+from arrn.signal import resample
 from arrn.testing import awaken_norms
 from strategies import relative_error
 
@@ -150,6 +152,19 @@ def test_whole_network_traces_at_sizes_between_levels() -> None:
         for size in ((5, 5), (7, 7), (5, 7), (7, 3), (8, 2)):
             x = torch.rand(2, 3, *size)
             assert torch.allclose(compiled(x), model(x), atol=1e-6)
+
+
+@torch.no_grad()
+def test_inputs_taken_to_their_grid_first_share_one_graph_a_level() -> None:
+    # The matrix from each size of input to the level is a constant of the graph: outside of it, sizes are as one.
+    model = small().eval()
+    counter = CompileCounter()
+    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend=counter)
+    with torch._dynamo.config.patch(error_on_recompile=False):
+        for size in ((8, 8), (7, 7), (6, 8), (5, 5), (4, 3), (5, 2), (2, 2)):
+            x = torch.rand(2, 3, *size)
+            assert relative_error(compiled(resample(x, model.entry_grid(size))), model(x)) < 1e-5
+    assert counter.frame_count == len(model.grids)
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])

@@ -101,7 +101,6 @@ def test_skipping_levels_changes_nothing_the_way_a_network_runs(way: str, name: 
         with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
             full = own(x, adapt=False).double()
             run = as_it_runs(way, own.at_resolution(size), x, tmp_path)
-            print("ERR", way, name, level, relative_error(run(x).double(), full))
             assert relative_error(run(x).double(), full) < TOLERANCES[way]
             assert relative_error(own(x).double(), full) < TOLERANCES[way]
 
@@ -113,4 +112,4 @@ def test_the_levels_that_are_skipped_matter(name: str) -> None:
     detailed = torch.randn(8, 3, *model.grids[0], dtype=torch.float64)
     answer = model(detailed)
     for grid in model.grids[1:]:
-        assert relative_error(model(resample(detailed, grid, model.kernel)), answer) > 6e-2
+        assert relative_error(model(resample(detailed, grid, model.kernel)), answer) > max(TOLERANCES.values())

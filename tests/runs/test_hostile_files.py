@@ -145,6 +145,8 @@ def test_a_strangers_run_is_resumed_or_refused_in_one_line(
         ({"tensors": {"optimizer.0.step": torch.zeros(4)}}, r"has shape \(4,\), expected \(\)"),
         ({"only": ("model.", "optimizer.0.step")}, "the state of the optimiser is incomplete"),
         ({"facts": {"totals": [float("inf"), 1, 2]}}, "does not tell how far its epoch was"),
+        ({"facts": {"totals": [1e308, 1, 2]}}, "does not tell how far its epoch was"),
+        ({"facts": {"totals": [1.0, -1, 2]}}, "does not tell how far its epoch was"),
         ({"epoch": 7}, "is of no run of 2 epochs of 5 steps: it is after epoch 7, step 0"),
         ({"step": 6}, "is of no run of 2 epochs of 5 steps: it is after epoch 1, step 6"),
     ],

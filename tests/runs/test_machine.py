@@ -30,7 +30,7 @@ def test_checkpoints_come_at_a_positive_interval(value: float) -> None:
 
 
 def test_workers_cannot_be_fewer_than_none() -> None:
-    with pytest.raises(ArrnError, match="at least 0, got -1"):
+    with pytest.raises(ArrnError, match="from 0 to 1000, got -1"):
         Machine(workers=-1)
 
 

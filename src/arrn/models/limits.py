@@ -71,6 +71,17 @@ def check_options(model: str, options: Mapping[str, Any]) -> None:
                 raise ArrnError(f"{option} of model {model!r} must be at most {MOST[option]}, got {got}")
 
 
+def seems_large(options: Mapping[str, Any]) -> bool:
+    """Whether options may ask for more parameters than can be tried out at little cost.
+
+    >>> seems_large({"num_classes": 1000, "in_channels": 3}), seems_large({"num_classes": 10**6})
+    (False, True)
+    """
+    powers = {"num_classes": 1, "in_channels": 1, "features": 2, "expansion": 1, "width": 2, "modes": 2}
+    largest = {option: max([1.0, *_numbers(option, options.get(option))]) for option in powers}
+    return math.prod(largest[option] ** power for option, power in powers.items()) > 2**16
+
+
 def _numbers(option: str, value: Any) -> Iterator[float]:
     """The numbers in a value, or in lists of lists of them; what else there is the builder refuses."""
     waiting = [value]

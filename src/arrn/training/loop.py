@@ -150,7 +150,7 @@ def resume_from(step: TrainingStep, checkpoint: Checkpoint) -> None:
     """Puts a step where the checkpoint was."""
     restore_state(step, checkpoint.tensors)
     totals = checkpoint.facts.get("totals")
-    if not isinstance(totals, list | tuple) or len(totals) != 3 or not all(map(_is_number, totals)):
+    if not _are_totals(totals):
         raise ArrnError(f"{checkpoint.file_name} does not tell how far its epoch was: totals are {totals!r:.80}")
     if step.team.leads:  # the totals of all: one process goes on counting from them
         step.reset(float(totals[0]), int(totals[1]), int(totals[2]))
@@ -267,8 +267,15 @@ def _seconds_spent(start: Checkpoint) -> float:
     return float(seconds)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def _are_totals(totals: Any) -> bool:
+    """Whether these are a sum of losses, as float32 holds it, and two counts."""
+    if not isinstance(totals, list | tuple) or len(totals) != 3:
+        return False
+    bounds = ((-3e38, 3e38), (0, 2**53), (0, 2**53))
+    return all(
+        isinstance(value, int | float) and low <= value <= high
+        for value, (low, high) in zip(totals, bounds, strict=True)
+    )
 
 
 def _check_loss(loss: float, epoch: int) -> None:
