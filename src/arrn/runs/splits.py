@@ -168,7 +168,8 @@ def _read(run: Path) -> TrainedOn | None:
         names, samples, digest = found["class_names"], found["samples"], found["digest"]
     except (TypeError, KeyError):
         names = samples = digest = None
-    if not isinstance(names, list) or not isinstance(samples, int) or not isinstance(digest, str):
+    distinct = isinstance(names, list) and len(set(map(str, names))) == len(names)
+    if not distinct or not isinstance(samples, int) or not isinstance(digest, str):
         wrong = f"{TRAINED_ON} should have class_names, samples and digest, got {found!r:.80}"
         raise ArrnError(f"{run / RUN_FILE}: {wrong}")
     return TrainedOn(tuple(map(str, names)), samples, digest)

@@ -149,7 +149,7 @@ class Decider:
 def resume_from(step: TrainingStep, checkpoint: Checkpoint) -> None:
     """Puts a step where the checkpoint was."""
     restore_state(step, checkpoint.tensors)
-    totals = checkpoint.facts.get("totals")
+    totals: Any = checkpoint.facts.get("totals")
     if not _are_totals(totals):
         raise ArrnError(f"{checkpoint.file_name} does not tell how far its epoch was: totals are {totals!r:.80}")
     if step.team.leads:  # the totals of all: one process goes on counting from them
