@@ -47,6 +47,12 @@ def test_a_file_that_is_no_job_is_named(tmp_path: Path, job: Any) -> None:
         read_job(path)
 
 
+def test_a_name_that_no_file_can_have_is_named(tmp_path: Path) -> None:
+    job = Job("x" * 10_000, RunSettings("sample"), tmp_path, tmp_path)
+    with pytest.raises(ArrnError, match=r"cannot look for the run 'xxx.*: File name too long"):
+        job.state()
+
+
 def test_a_job_leaves_a_result_of_everything(done: Job) -> None:
     (result,) = read_results(done.results)
     assert (result.name, result.seed, result.dataset, result.split) == ("tiny", 0, done.dataset, "test")

@@ -116,6 +116,7 @@ def test_a_strangers_run_is_evaluated_or_refused_in_one_line(
         (lambda run: (run / "log.jsonl").write_text('{"epoch": 1, "seconds": "long", "accuracy": []}\n'), None),
         (lambda run: within(run / "run.json", "trained_on", value=[1]), "trained_on should have"),
         (lambda run: within(run / "run.json", "trained_on", "class_names", value=["a", "a"]), "trained_on should have"),
+        (lambda run: within(run / "run.json", "settings", "options", "features", value=[40001, 8]), "a network of at"),
     ],
 )
 def test_a_strangers_run_is_resumed_or_refused_in_one_line(

@@ -113,13 +113,17 @@ class Job:
         Raises:
             ArrnError: for a result, or the beginnings of a run, with other settings.
         """
-        begun = read_settings(self.folder) if self.folder.is_dir() else None
+        path = result_path(self.results, self.dataset, self.name, self.settings.seed)
+        try:
+            has_begun, has_ended = self.folder.is_dir(), path.exists()
+        except OSError as error:  # a name that no file can have
+            raise ArrnError(f"cannot look for the run {self.title!r:.80}: {error.strerror or error}") from error
+        begun = read_settings(self.folder) if has_begun else None
         if begun is not None and (differences := begun.differences(self.settings)):
             raise ArrnError(
                 f"the run in {self.folder} was started otherwise: {'; '.join(differences)}; another --out starts anew"
             )
-        path = result_path(self.results, self.dataset, self.name, self.settings.seed)
-        if not path.exists():
+        if not has_ended:
             return None
         result = read_result(path)
         if differences := _differences(result, self.settings):

@@ -13,6 +13,8 @@ from torch import nn
 
 from arrn.errors import ArrnError, RunError
 from arrn.metadata import Metadata
+from arrn.models import registry
+from arrn.models.limits import built_within, seems_large
 from arrn.provenance import provenance
 from arrn.runs.device import make_deterministic, pick_device
 from arrn.runs.preparing import prepare
@@ -75,6 +77,7 @@ def run_training(
         samples = describe_samples(data.whole) if team.leads else None
         if start is not None and samples is not None:
             check_trained_on(out, samples)
+        _check_size(settings, start, out)
         run = prepare(
             settings, data, machine=machine, device=device, team=team, opened=opened, say=say, watcher=watcher
         )
@@ -135,6 +138,23 @@ def _in_words(data: RunData) -> list[str]:
     kind = data.whole.form.words
     lines = [f"{len(data.train.sizes):,} {kind} of {len(names)} classes: {', '.join(names[:few])}{more}"]
     return lines + [f"skipped {data.skipped} bad samples"] * (data.skipped > 0) + list(data.remarks)
+
+
+def _check_size(settings: RunSettings, start: Checkpoint | None, out: Path) -> None:
+    """Refuses a network with many more parameters than the checkpoint has, before anything is built.
+
+    `run.json` may be a stranger's, and ask for more than the memory holds.
+    """
+    if start is None or not registry.is_builtin(settings.model) or not seems_large(settings.options):
+        return
+    elements = sum(tensor.numel() for tensor in start.tensors.values())
+    try:
+        with torch.device("meta"), built_within(elements):  # where parameters take no memory
+            registry.create_model(settings.model, **settings.options)
+    except ArrnError as error:
+        raise ArrnError(f"{out / RUN_FILE}: {error}") from error
+    except (TypeError, ValueError, RuntimeError):  # what options mean nothing is told when the network is built
+        return
 
 
 def _check_same_start(start: Checkpoint | None, team: Team, out: Path) -> None:
