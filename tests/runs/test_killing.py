@@ -71,7 +71,8 @@ while kills < wanted:
     for pid in moments.choice([team, *([pid] for pid in team)]):
         os.kill(pid, signal.SIGKILL)
     ended = end(team)
-    assert set(ended) <= {0, 1, -signal.SIGKILL}, ended
+    # A process that is still starting dies of the SIGTERM that ends the others.
+    assert set(ended) <= {0, 1, -signal.SIGKILL, -signal.SIGTERM}, ended
     kills += -signal.SIGKILL in ended
     runs += set(ended) == {0}
 assert set(codes(start(f"killed-{runs}"))) == {0}
@@ -86,7 +87,7 @@ GPUS = torch.cuda.device_count()
     ("device", "members", "kills", "epochs"),
     [
         ("cpu", 1, 10, 16),
-        ("cpu", 2, 6, 16),
+        pytest.param("cpu", 2, 6, 16, marks=pytest.mark.slow),
         pytest.param("cuda", 1, 10, 60, marks=pytest.mark.skipif(GPUS < 1, reason="no GPU")),
         pytest.param("cuda", 2, 8, 60, marks=pytest.mark.skipif(GPUS < 2, reason="no two GPUs")),
     ],
