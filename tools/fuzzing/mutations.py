@@ -199,7 +199,7 @@ def _with_nesting(text: str, rng: random.Random) -> str:
     inner = "1" if opened != "[" else ""
     nested = opened * _DEPTH + inner + closed * _DEPTH
     for mark in (json.dumps(_NESTED), json.dumps(_NESTED, ensure_ascii=False)):
-        text = text.replace(mark, nested)
+        text = text.replace(mark, nested, 3)  # it may stand in a list of many
     return text
 
 
