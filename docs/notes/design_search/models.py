@@ -641,6 +641,10 @@ def build(cfg: dict) -> nn.Module:
         return Arrn(cfg["ladder"], cfg["levels"], cfg["base"])
     if kind == "dual":
         return Dual(cfg["ladder"], cfg["base"], cfg["detail"])
+    if kind == "gated":
+        from gated import Gated
+
+        return Gated(cfg["ladder"], cfg["stems"], cfg["bodies"], cfg["tail"], **cfg.get("net", {}))
     if kind == "resnet":
         return ResNet(cfg["ladder"], **cfg.get("net", {}))
     raise ValueError(f"unknown kind {kind!r}")

@@ -26,6 +26,7 @@ import models  # noqa: E402
 from models import build, entry_index, lowering, multiply_adds  # noqa: E402
 
 SIZES = (32, 24, 16, 12, 8, 6, 4)
+BETWEEN = (28, 20, 18, 17, 14, 10, 9, 7, 5)  # never trained on
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 SHARES = {
     "even": {u: 1 / 7 for u in SIZES},
@@ -35,8 +36,8 @@ SHARES = {
 }
 TRAIN = {
     "epochs": 20, "batch": 512, "opt": "sgd", "lr": 0.3, "wd": 5e-4, "momentum": 0.9, "warmup": 2.0, "smoothing": 0.0, "ema": 0.995,
-    "shares": "top40", "shares_end": None, "shares_from": 0.5, "phases": 3, "paired": False, "kd": 1.0, "temperature": 2.0,
-    "cutout": 0, "weights": {}, "seed": 0, "betas": [0.9, 0.99], "clip": 0.0,
+    "shares": "top40", "shares_end": None, "shares_from": 0.5, "phases": 3, "paired": False, "top": {"32": 0.8, "24": 0.2}, "kd": 1.0, "temperature": 2.0,
+    "cutout": 0, "cutmix": {}, "weights": {}, "seed": 0, "betas": [0.9, 0.99], "clip": 0.0,
 }
 
 
@@ -144,17 +145,23 @@ class Trainer:
                 p.data = p.data.contiguous(memory_format=torch.channels_last)
         self.ladder = self.model.ladder
         self.batch = min(t["batch"], data.n)
-        self.steps = data.n // self.batch
+        self.count = self.batch // 2 if t["paired"] else self.batch  # images of a step; paired: each at two resolutions
+        self.steps = data.n // self.count
         self.total = self.steps * t["epochs"]
-        n = self.steps * self.batch
+        n = self.steps * self.count
         self.gen = torch.Generator(device)
         self.gen.manual_seed(1000 + t["seed"])
         ints = lambda: torch.zeros(n, dtype=torch.int64, device=device)
         self.idx, self.dy, self.dx, self.cy, self.cx = ints(), ints(), ints(), ints(), ints()
         self.flip = torch.zeros(n, dtype=torch.bool, device=device)
+        self.side, self.chance = torch.zeros(n, device=device), torch.zeros(n, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)  # step of the epoch
         self.now = torch.zeros(1, dtype=torch.int64, device=device)  # step of the run
         self.arange = torch.arange(self.batch, device=device)
+        # Paired: row r of the upper half is image r; the lower half holds the same images in another order, so that no
+        # resolution above goes with one below.
+        again = (torch.arange(self.count) + 3 * self.count // 8) % self.count
+        self.twin = torch.cat([torch.arange(self.count), again]).to(device) if t["paired"] else None
         self.span = torch.arange(32, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.losses = torch.zeros(t["epochs"], device=device)
@@ -191,23 +198,25 @@ class Trainer:
         """How many samples of a batch come at each resolution: slices of the batch, sorted by entry."""
         t = self.t
         if t["paired"]:
-            half = self.batch // 2
-            lows = {u: s for u, s in shares.items() if u < 32}
+            top = shares_of(t["top"])
+            lows = {u: s for u, s in shares.items() if u not in top}
             total = sum(lows.values())
-            counts = {32: half, **counts_of({u: s / total for u, s in lows.items()}, self.batch - half)}
+            counts = {**counts_of(top, self.count), **counts_of({u: s / total for u, s in lows.items()}, self.count)}
         else:
             counts = counts_of(shares, self.batch)
         self.counts, self.parts, a = counts, [[] for _ in self.ladder], 0
-        weights = torch.ones(self.batch)
+        weights, mixed = torch.ones(self.batch), torch.zeros(self.batch)
         # A group's samples must be together: resolutions in falling order enter in the order of the ladder.
         for u in sorted(counts, reverse=True):
             k = entry_index(self.ladder, u)
             self.parts[k].append((u, a, a + counts[u]))
             weights[a : a + counts[u]] = float(t["weights"].get(str(u), 1.0))
+            mixed[a : a + counts[u]] = float(t["cutmix"].get(str(u), t["cutmix"].get("all", 0.0)))
             if not (u >= 32 and self.ladder[k] == 32):
                 self.operator(min(u, 32), self.ladder[k])
             a += counts[u]
         assert a == self.batch, (a, self.batch)
+        self.mixed = mixed.to(self.device) if t["cutmix"] else None
         self.sample_weights = (weights / weights.mean()).to(self.device) if t["weights"] else None
 
     def shares_at(self, phase: int) -> dict[int, float]:
@@ -232,14 +241,12 @@ class Trainer:
         self.dy.random_(0, 9, generator=g), self.dx.random_(0, 9, generator=g)
         self.flip.copy_(torch.rand(n, generator=g, device=d) < 0.5)
         self.cy.random_(0, 32, generator=g), self.cx.random_(0, 32, generator=g)
+        self.side.copy_(torch.rand(n, generator=g, device=d).sqrt()), self.chance.copy_(torch.rand(n, generator=g, device=d))
         self.at.zero_()
 
     @torch.no_grad()
     def images(self) -> tuple[list[torch.Tensor | None], torch.Tensor]:
-        where = self.arange + self.at * self.batch
-        if self.t["paired"]:
-            half = self.batch // 2
-            where = where % max(half, 1) + self.at * self.batch if half * 2 == self.batch else where
+        where = self.arange + self.at * self.batch if self.twin is None else self.twin + self.at * self.count
         idx, dy, dx, flip = self.idx[where], self.dy[where], self.dx[where], self.flip[where]
         rows = dy[:, None] + self.span
         cols = dx[:, None] + torch.where(flip[:, None], 31 - self.span, self.span)
@@ -249,29 +256,40 @@ class Trainer:
             half = self.t["cutout"] / 2
             far = lambda c: (self.span - c[where][:, None] + 0.5).abs() > half
             x = x * (far(self.cy)[:, :, None] | far(self.cx)[:, None, :])[..., None]
+        labels = self.data.y[idx]
+        share = None
+        if self.mixed is not None:  # a box of each image comes from its neighbour in the batch, which enters elsewhere as itself
+            half = torch.where(self.chance[where] < self.mixed, self.side[where] * 16, 0.0)
+            near = lambda c: (self.span - c[where][:, None] + 0.5).abs() < half[:, None]
+            box = near(self.cy)[:, :, None] & near(self.cx)[:, None, :]
+            x = torch.where(box[..., None], x.roll(1, 0), x)
+            share = 1 - box.float().mean((1, 2))
         x = x.permute(0, 3, 1, 2)
         groups: list[torch.Tensor | None] = []
         for k, parts in enumerate(self.parts):
             made = [x[a:b] if u >= 32 and self.ladder[k] == 32 else lower(x[a:b], self.operator(u, self.ladder[k])) for u, a, b in parts]
             groups.append(torch.cat(made) if len(made) > 1 else made[0] if made else None)
-        return groups, self.data.y[idx]
+        return groups, labels, share
 
     def step(self) -> None:
         t = self.t
         self.opt.zero_grad(set_to_none=True)
-        groups, labels = self.images()
+        groups, labels, share = self.images()
         with self.autocast():
             logits = self.net(groups)
         logits = logits.float()
-        if self.sample_weights is None:
+        if share is not None:
+            each = lambda y: F.cross_entropy(logits, y, label_smoothing=t["smoothing"], reduction="none")
+            loss = (share * each(labels) + (1 - share) * each(labels.roll(1))).mul(1.0 if self.sample_weights is None else self.sample_weights).mean()
+        elif self.sample_weights is None:
             loss = F.cross_entropy(logits, labels, label_smoothing=t["smoothing"])
         else:
             loss = (F.cross_entropy(logits, labels, label_smoothing=t["smoothing"], reduction="none") * self.sample_weights).mean()
         total = loss
-        if t["paired"]:
-            half, T = self.batch // 2, t["temperature"]
-            goal = F.log_softmax(logits[:half].detach() / T, 1)
-            total = loss + t["kd"] * T * T * 0.5 * F.kl_div(F.log_softmax(logits[half : 2 * half] / T, 1), goal, log_target=True, reduction="batchmean")
+        if t["paired"] and t["kd"]:
+            half, T = self.count, t["temperature"]
+            goal = F.log_softmax(logits.detach()[self.twin[half:]] / T, 1)
+            total = loss + t["kd"] * T * T * 0.5 * F.kl_div(F.log_softmax(logits[half:] / T, 1), goal, log_target=True, reduction="batchmean")
         total.backward()
         with torch.no_grad():
             if t["clip"]:
@@ -367,10 +385,10 @@ class Trainer:
         return groups
 
     @torch.no_grad()
-    def accuracy(self) -> dict[int, float]:
+    def accuracy(self, sizes=SIZES) -> dict[int, float]:
         self.model.eval()
         answer = {}
-        for u in SIZES:
+        for u in sizes:
             right = torch.zeros((), device=self.device)
             for x, y in zip(self.data.vx.split(1250), self.data.vy.split(1250)):
                 with self.autocast():
@@ -383,7 +401,7 @@ class Trainer:
     @torch.no_grad()
     def law(self, count: int = 32) -> tuple[float, float]:
         """Largest relative difference of adapted and full logits in float32, and how much the top level matters."""
-        if not isinstance(self.model, (models.Arrn, models.Dual)) or len(self.ladder) == 1:
+        if isinstance(self.model, models.ResNet) or len(self.ladder) == 1:
             return 0.0, 0.0
         was = torch.backends.cudnn.allow_tf32
         torch.backends.cudnn.allow_tf32 = False
@@ -449,6 +467,7 @@ def run_one(cfg: dict, args, deadline: float) -> dict:
     result["acc"] = {str(u): round(a, 2) for u, a in trainer.accuracy().items()}
     if trainer.t["ema"]:
         result["ema_acc"] = {str(u): round(a, 2) for u, a in trainer.with_ema(trainer.accuracy).items()}
+        result["between"] = {str(u): round(a, 2) for u, a in trainer.with_ema(lambda: trainer.accuracy(BETWEEN)).items()}
     worst, matters = trainer.law()
     result.update(law=worst, top_matters=round(matters, 3), note=trainer.note, eval_s=round(time.time() - tick, 2),
                   setup_s=round(tick - started - result["train_s"], 2), wall_s=round(time.time() - started, 2))
