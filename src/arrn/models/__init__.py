@@ -2,6 +2,7 @@
 
 from arrn.models.designs import DESIGNS, Design, design_builder
 from arrn.models.fixed import BASELINES, FixedResolution, fixed_builder
+from arrn.models.gated import GATED_DESIGNS, GatedOptions, gated_builders
 from arrn.models.generic import LadderOptions, build_arrn
 from arrn.models.registry import create_model, list_models, model_options, register
 from arrn.models.rivals import (
@@ -21,6 +22,8 @@ __all__ = [
     "DESIGNS",
     "Design",
     "FixedResolution",
+    "GATED_DESIGNS",
+    "GatedOptions",
     "FourierClassifier",
     "LadderOptions",
     "ModelSummary",
@@ -43,6 +46,8 @@ __all__ = [
 register("arrn", build_arrn)
 for _name, _design in DESIGNS.items():
     register(_name, design_builder(_design))
+for _name, _builder in gated_builders.items():
+    register(_name, _builder)
 for _name in BASELINES:
     register(_name, fixed_builder(_name))
 for _name, _skip_first in TRANSPLANTS.items():

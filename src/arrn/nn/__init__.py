@@ -6,8 +6,10 @@ from arrn.nn.blocks import (
     DenseBlock,
     Head,
     InvertedBlock,
+    Junction,
     ResidualBase,
     ResidualStack,
+    StridedBlock,
     ZeroPreservingBlock,
 )
 from arrn.nn.constancy import check_hand_down, check_zero_constant
@@ -29,6 +31,7 @@ __all__ = [
     "Frozen",
     "Head",
     "InvertedBlock",
+    "Junction",
     "LaplacianDropout",
     "LaplacianResidual",
     "Network",
@@ -39,6 +42,7 @@ __all__ = [
     "Resampling",
     "ResidualBase",
     "ResidualStack",
+    "StridedBlock",
     "ZeroPreservingBlock",
     "check_hand_down",
     "check_sample_wise",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -224,6 +224,98 @@ class DenseBlock(nn.Sequential):
                 layers[f"dropout{n + 1}"] = _CHANNEL_DROPOUTS[ndim](dropout)
             layers[f"conv{n + 1}"] = CONVOLUTIONS[ndim](widths[n], widths[n + 1], 3, padding=1, bias=False)
         super().__init__(layers)
+
+
+class StridedBlock(nn.Module):
+    """A pre-activation residual block that changes the number of channels, and may take every `stride`-th sample.
+
+    Norm and activation, then two dense convolutions of 3 samples an axis with norm and activation between them; beside
+    them the shortcut, a convolution as long as its step. Zeros are padded.
+
+    Args:
+        in_features, out_features: channels in and out.
+        stride: of the first convolution; each axis must be a multiple of it.
+        ndim: axes of space, 1 to 3.
+        activation: makes one, such as `nn.SiLU`.
+
+    Shape: (batch, in_features, *space) -> (batch, out_features, *space / stride).
+
+    >>> StridedBlock(4, 8, stride=2)(torch.rand(2, 4, 6, 10)).shape
+    torch.Size([2, 8, 3, 5])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        stride: int | Sequence[int] = 1,
+        ndim: int = 2,
+        activation: Callable[[], nn.Module] = nn.SiLU,
+    ) -> None:
+        super().__init__()
+        convolution: Callable[..., nn.Module] = CONVOLUTIONS[ndim]
+        norm = _BATCH_NORMS[ndim]
+        step = (stride,) * ndim if isinstance(stride, int) else tuple(stride)
+        self.enter = nn.Sequential(norm(in_features), activation())
+        self.body = nn.Sequential(
+            convolution(in_features, out_features, 3, stride=step, padding=1, bias=False),
+            norm(out_features),
+            activation(),
+            convolution(out_features, out_features, 3, padding=1, bias=False),
+        )
+        self.shortcut = convolution(in_features, out_features, step, stride=step, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.enter(x)
+        answer: torch.Tensor = self.shortcut(h) + self.body(h)
+        return answer
+
+
+class Junction(nn.Module):
+    """Where the features that a level makes of the signal itself meet those that come from the level above.
+
+    What reaches it has the signal's channels first, then, below the top, how far the gate above is open, then the
+    features that came through that gate: (s, g, f), with g = 0 and f = 0 where the levels above are skipped. The
+    features that go on are::
+
+        h = f + (1 - g) entry(s)
+        answer = body(h)                      of the base
+        answer = (0, 1, body(h))              of a level: times its own gate this is what the next junction gets
+
+    so that the signal itself goes down the ladder unchanged, beside the features, and every level can see it.
+
+    Args:
+        entry: from the signal to features.
+        body: from features to features.
+        channels: of the signal.
+        ends: whether this is the base, which hands nothing on.
+
+    Shape: (batch, channels, *grid), or (batch, channels + 1 + features, *grid) -> the body's, with `channels` + 1
+        channels before it unless it `ends`.
+
+    >>> junction = Junction(nn.Conv2d(3, 8, 3, padding=1), StridedBlock(8, 12, stride=2), channels=3)
+    >>> junction(torch.rand(2, 3 + 1 + 8, 6, 6)).shape
+    torch.Size([2, 16, 3, 3])
+    """
+
+    def __init__(self, entry: nn.Module, body: nn.Module, channels: int, ends: bool = False) -> None:
+        super().__init__()
+        self.entry, self.body, self.channels, self.ends = entry, body, channels, ends
+
+    def forward(self, r: torch.Tensor) -> torch.Tensor:
+        k = self.channels
+        h: torch.Tensor = self.entry(r[:, :k])
+        if r.shape[1] > k:
+            h = torch.addcmul(h, r[:, k : k + 1].to(h.dtype), h, value=-1) + r[:, k + 1 :].to(h.dtype)
+        y: torch.Tensor = self.body(h)
+        if self.ends:
+            return y
+        beside = y.new_zeros(y.shape[0], k + 1, *y.shape[2:])
+        beside[:, k] = 1
+        return torch.cat([beside, y], dim=1)
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}" + (", ends here" if self.ends else "")
 
 
 class ResidualBase(nn.Module):

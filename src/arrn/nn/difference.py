@@ -31,8 +31,8 @@ from arrn.nn.constancy import (
 )
 from arrn.signal.grid import Grid, Size, grid_of
 
-Form: TypeAlias = Literal["paper", "difference"]
-FORMS = ("paper", "difference")
+Form: TypeAlias = Literal["paper", "difference", "gated"]
+FORMS = ("paper", "difference", "gated")
 
 # Dropout of values, and of whole channels: an input and a probability in, the input times a mask out.
 _DROPOUTS: dict[Callable[..., Any], bool] = {

@@ -189,6 +189,7 @@ def can_fuse_level(residual: LaplacianResidual, survivors: torch.Tensor | int | 
     return (
         not isinstance(survivors, torch.Tensor)
         and survivors != 0
+        and residual.form != "gated"
         and residual.down.is_composed
         and residual.up.is_composed
         and isinstance(way, Resampling)

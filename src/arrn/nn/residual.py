@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
+from arrn.gpu import as_precise_as
 from arrn.nn.blocks import BatchRMSNorm
 from arrn.nn.constancy import (
     block_grid,
@@ -59,6 +60,18 @@ class LaplacianResidual(nn.Module):
     skipped it runs twice as much. Both answers come from one call on both halves of a batch, so that batch norms see
     both, and random masks are shared by the two (`SharedMasks`).
 
+    With ``form="gated"`` (beyond the paper) the block sees the whole signal once, and a gate that reads the energy of
+    the details multiplies its answer::
+
+        e    = mean of diff^2 over channels and space
+        g    = e^2 / (e^2 + t^4)
+        r'   = A low + g b(r)      or with D, as the shapes of b tell
+
+    t is the `threshold`: details of that root mean square open the gate half, natural images nearly all the way. A
+    signal in the band of M has e = 0, so the contribution is zero whatever the block, which must only be finite. The
+    rounding noise of an empty band enters squared. The block runs once, as in the paper's form, and nothing is asked
+    of it, as in the difference form.
+
     Only zero must stay zero on the way down from the bracket, or from psi b(diff): the D before it may be another
     operator, `hand_down`. The low band always takes the network's own.
 
@@ -67,7 +80,7 @@ class LaplacianResidual(nn.Module):
         in_features, out_features: channels of r and r'.
         size, next_size: the grids N and M, numbers or one number per axis.
         kernel: the smoothing kernel or its name.
-        form: ``"paper"`` or ``"difference"``.
+        form: ``"paper"``, ``"difference"`` or ``"gated"``.
         psi: reject the constant after the block; by default unless the block preserves zero. Of the paper's form only.
         hand_down: what takes the block's contribution to the next grid. ``"kernel"``: D. A kernel or its name: the
             smoothing of that kernel; ``"poor"`` lets some detail through. A module: called on
@@ -75,8 +88,10 @@ class LaplacianResidual(nn.Module):
             zero, such as a strided convolution without bias, and may not level out how large its input is.
         bracket_norm: divide the bracket by its root mean square (`BatchRMSNorm`), since it is small at first. Of the
             difference form only.
+        threshold: of the gated form, t above: in units of r, above 0.
+        reads: of the gated form, how many of r's channels the gate reads, counted from the first; None: all.
         check: run `check_zero_constant` or, for the difference form, `check_sample_wise`, which refuse blocks that
-            could not be skipped exactly; and `check_hand_down`.
+            could not be skipped exactly; and `check_hand_down`. The gated form asks nothing of a block but its shape.
 
     Shape: (batch, in_features, *size) -> (batch, out_features, *next_size).
 
@@ -87,6 +102,8 @@ class LaplacianResidual(nn.Module):
     >>> block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.LayerNorm([4, 8, 8]), nn.Conv2d(4, 4, 3, padding=1))
     >>> LaplacianResidual(block, 4, 8, size=8, next_size=5, form="difference").extra_repr()
     '8 -> 5, 4 -> 8 features, perfect/symmetric, plain, difference form'
+    >>> LaplacianResidual(nn.Conv2d(4, 8, 3, 2, 1), 4, 8, size=8, next_size=4, form="gated").extra_repr()
+    '8 -> 4, 4 -> 8 features, perfect/symmetric, strided widening, gated form'
     """
 
     def __init__(
@@ -102,6 +119,8 @@ class LaplacianResidual(nn.Module):
         psi: bool | None = None,
         hand_down: KernelLike | nn.Module = "kernel",
         bracket_norm: bool = False,
+        threshold: float = 0.03,
+        reads: int | None = None,
         check: bool = True,
     ) -> None:
         super().__init__()
@@ -118,11 +137,12 @@ class LaplacianResidual(nn.Module):
         self.form = form
         self.psi = self._needs_psi(block, psi, bracket_norm, check)
         self.takes_context = takes_context(block)
-        law = check_sample_wise if form == "difference" else check_zero_constant
-        channels, grid = (law if check else output_shape)(block, in_features, self.size)
+        law = _LAWS[form] if check else output_shape
+        channels, grid = law(block, in_features, self.size)
         self.strided = self._ends_on_next(grid)
         self.block = block
         self.bracket_norm = BatchRMSNorm(channels) if bracket_norm else None
+        self.threshold, self.reads = _check_gate(threshold, reads, in_features)
         self.hand_down, handed = self._hand_down(hand_down, channels, check)
         self.widening = self._widens(handed)
         self.projection = Projection(in_features, out_features)
@@ -133,12 +153,12 @@ class LaplacianResidual(nn.Module):
         """Whether the constant is to be rejected; refuses what does not go with the form."""
         if self.form not in FORMS:
             raise unknown_name("form", self.form, FORMS)
-        if self.form == "difference":
+        if bracket_norm and self.form != "difference":
+            raise ArrnError(f"bracket_norm=True needs form='difference': the {self.form} form has no bracket")
+        if self.form != "paper":
             if psi:
-                raise ArrnError("psi=True is of the paper's form: the difference form has no constant to reject")
+                raise ArrnError(f"psi=True is of the paper's form: the {self.form} form has no constant to reject")
             return False
-        if bracket_norm:
-            raise ArrnError("bracket_norm=True needs form='difference': the paper's form has no bracket")
         needed = not preserves_zero(block)
         if check and needed and psi is False:
             raise ArrnError(
@@ -207,8 +227,9 @@ class LaplacianResidual(nn.Module):
         return self.forward(r, 0)
 
     def _contribution(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
-        """psi b(diff), or b(r) - b(U low), on the next grid."""
-        y = self._bracket(r, low, gate) if self.form == "difference" else self._answer(r, low, gate)
+        """psi b(diff), b(r) - b(U low) or g b(r), on the next grid."""
+        ways = {"paper": self._answer, "difference": self._bracket, "gated": self._gated_answer}
+        y = ways[self.form](r, low, gate)
         if self.strided:
             return reject_constant(y) if self.psi else y
         way = self.down if self.hand_down is None else self.hand_down
@@ -241,6 +262,36 @@ class LaplacianResidual(nn.Module):
         answers = answer_both(self.block, torch.cat([r, smooth]), smooth if self.takes_context else None)
         return subtract_halves(answers, gate, self.bracket_norm)
 
+    def _gated_answer(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+        """g b(r), on the block's own grid; `gate` multiplies the details before the block and the energy see them."""
+        if gate is not None or self.takes_context:
+            smooth = self.up(low)
+            diff = _gated(r - smooth, gate)
+            r = smooth + diff
+            y: torch.Tensor = self.block(r, smooth) if self.takes_context else self.block(r)
+            return y * self._openness(diff[:, : self.reads]).to(y.dtype)
+        opened = self._openness(self._read_details(r, low))
+        y = self.block(r)
+        return y * opened.to(y.dtype)
+
+    def _read_details(self, r: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+        """r - U low, of the channels that the gate reads."""
+        read, precise = r[:, : self.reads], self.projection.weight.dtype
+        if read.dtype == low.dtype == precise:
+            details: torch.Tensor = read - self.up(low[:, : self.reads])
+            return details
+        # Outside of autocast, whose rounding would open the gate a little for signals without details.
+        with as_precise_as(r):
+            read = read.to(precise)
+            details = read - self.up(self.down(read))
+            return details
+
+    def _openness(self, diff: torch.Tensor) -> torch.Tensor:
+        """g, of shape (batch, 1, ..., 1), in at least float32."""
+        wide = diff.float() if diff.dtype in (torch.float16, torch.bfloat16) else diff
+        square = wide.square().mean(dim=tuple(range(1, wide.ndim)), keepdim=True).square()
+        return square / (square + self.threshold**4)
+
     def _combine(self, low: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """A (y + low), or y + A low; `y` may hold only the first samples of the batch."""
         if self.widening:
@@ -255,14 +306,32 @@ class LaplacianResidual(nn.Module):
             f"{self.kernel.name}/{self.kernel.boundary}",
             ("strided " if self.strided else "") + ("widening" if self.widening else "plain"),
         ]
-        if self.form == "difference":
-            said.append("difference form")
+        if self.form != "paper":
+            said.append(f"{self.form} form")
         elif not self.psi:
             said.append("no psi")
         if self.hand_down is not None:
             way = self.hand_down
             said.append(f"handed down by {way.kernel.name if isinstance(way, Resampling) else type(way).__name__}")
         return ", ".join(said)
+
+
+_LAWS: Mapping[str, Callable[[nn.Module, int, Grid], tuple[int, Grid]]] = {
+    "paper": check_zero_constant,
+    "difference": check_sample_wise,
+    "gated": output_shape,
+}
+"""What is asked of a block of each form; the answer is the channels and the grid that it gives."""
+
+
+def _check_gate(threshold: float, reads: int | None, features: int) -> tuple[float, int]:
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold < float("inf"):
+        raise ArrnError(f"threshold is a root mean square of details and must be above 0, got {threshold!r}")
+    if reads is None:
+        return float(threshold), features
+    if isinstance(reads, bool) or not isinstance(reads, int) or not 1 <= reads <= features:
+        raise ArrnError(f"reads must be from 1 to the {features} channels that come in, got {reads!r}")
+    return float(threshold), reads
 
 
 def _gated(diff: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
