@@ -31,7 +31,9 @@ def train(
     resolutions: Annotated[
         str | None, typer.Option(help="Share every batch out over these lower resolutions, for baselines: 32,16,8.")
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="A TOML file with options of the recipe.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="A recipe by name, such as frontier, or a TOML file with options.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any option of the recipe; repeatable.")
     ] = None,

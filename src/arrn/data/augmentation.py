@@ -84,3 +84,34 @@ class Augmentation(nn.Module):
             along = (places >= first) & (places < first + side)
             square = square & along.view(batch, *(length if other == axis else 1 for other in range(len(space))))
         return square
+
+
+def cut_and_mix(
+    images: torch.Tensor, targets: torch.Tensor, chance: float, first: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """CutMix (Yun et al., ICCV 2019): a box of a sample comes from the next of its batch, and so much of its target.
+
+    The box covers a part of the sample that is uniform in [0, 1], but for what of it lies outside.
+
+    Args:
+        images: shape (batch, channels, *space).
+        targets: the probability of each class, shape (batch, classes).
+        chance: how likely each sample is to be mixed.
+        first: how many samples, counted from the first, may be mixed; the others stay whole.
+
+    Returns:
+        Images and targets of the same shapes.
+    """
+    (batch, _, *space), device = images.shape, images.device
+    ndim = len(space)
+    mixed = (torch.rand(batch, device=device) < chance) & (torch.arange(batch, device=device) < first)
+    side = torch.rand(batch, device=device).pow(1 / ndim) * mixed
+    box = torch.ones((), dtype=torch.bool, device=device)
+    for axis, length in enumerate(space):
+        centre = torch.rand(batch, 1, device=device) * length
+        distance = (torch.arange(length, device=device) + 0.5 - centre).abs()
+        along = distance < side.unsqueeze(1) * length / 2
+        box = box & along.view(batch, *(length if other == axis else 1 for other in range(ndim)))
+    kept = 1 - box.flatten(1).to(targets.dtype).mean(dim=1, keepdim=True)
+    pasted = torch.where(box.unsqueeze(1), images.roll(1, 0), images)
+    return pasted, kept * targets + (1 - kept) * targets.roll(1, 0)

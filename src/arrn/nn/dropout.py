@@ -52,12 +52,16 @@ class LaplacianDropout(nn.Module):
             ``"batch"``, one draw for the whole batch, whose dropped blocks are not run.
         unbiased: with ``"stratified"``, floor(B q_n + u) with one u ~ U(0, 1) instead of rounding:
             exact probabilities for small batches, at the price of shapes that change.
+        shuffled: with ``"stratified"``, batches come in a random order already and are taken as they come: the
+            first samples keep the most levels.
 
     >>> LaplacianDropout((0.5, 0.5)).survival(levels=2)
     (0.5, 0.75)
     """
 
-    def __init__(self, p: float | Sequence[float], draw: Draw = "stratified", unbiased: bool = False) -> None:
+    def __init__(
+        self, p: float | Sequence[float], draw: Draw = "stratified", unbiased: bool = False, shuffled: bool = False
+    ) -> None:
         super().__init__()
         rates = tuple(p) if isinstance(p, Sequence) else (p,)
         for rate in rates:
@@ -68,6 +72,7 @@ class LaplacianDropout(nn.Module):
         self.p: float | tuple[float, ...] = tuple(map(float, rates)) if isinstance(p, Sequence) else float(p)
         self.draw: Draw = draw
         self.unbiased = unbiased
+        self.shuffled = shuffled
         self._warned = False
 
     def rates(self, levels: int) -> tuple[float, ...]:
@@ -97,7 +102,8 @@ class LaplacianDropout(nn.Module):
             return None
         if self.draw == "stratified":
             # A random order by sorting: Inductor (2.11) trips over randperm followed by indexing.
-            return Survivors(torch.rand(batch, device=device).argsort(), self._counts(batch, survival))
+            order = None if self.shuffled else torch.rand(batch, device=device).argsort()
+            return Survivors(order, self._counts(batch, survival))
         # One uniform number settles the whole chain: kept levels are nested, and u < q_n has
         # probability q_n.
         if self.draw == "sample":

@@ -278,13 +278,11 @@ class LaplacianResidual(nn.Module):
         """r - U low, of the channels that the gate reads."""
         read, precise = r[:, : self.reads], self.projection.weight.dtype
         if read.dtype == low.dtype == precise:
-            details: torch.Tensor = read - self.up(low[:, : self.reads])
-            return details
+            return self.up.taken_from(read, low[:, : self.reads])
         # Outside of autocast, whose rounding would open the gate a little for signals without details.
         with as_precise_as(r):
             read = read.to(precise)
-            details = read - self.up(self.down(read))
-            return details
+            return self.up.taken_from(read, self.down(read))
 
     def _openness(self, diff: torch.Tensor) -> torch.Tensor:
         """g, of shape (batch, 1, ..., 1), in at least float32."""

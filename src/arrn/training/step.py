@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from arrn.data.augmentation import Augmentation
+from arrn.data.augmentation import Augmentation, cut_and_mix
 from arrn.data.batches import Batch
 from arrn.data.epochs import derive_seed
 from arrn.data.source import word_for
@@ -21,7 +21,7 @@ from arrn.errors import ArrnError
 from arrn.gpu import Replay
 from arrn.nn.arrn import ARRN
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, rates_for_shares
-from arrn.nn.network import as_network, enter_together, entry_grid
+from arrn.nn.network import as_network, classes_of, enter_together, entry_grid
 from arrn.signal.grid import Grid, format_grid, grid_of
 from arrn.signal.resample import resample
 from arrn.teamwork import Team
@@ -259,6 +259,14 @@ class WeightAverage:
             mine.copy_(theirs)
 
 
+def _check_mixing(model: nn.Module) -> None:
+    """For CutMix: the classes must be known, and where samples stand in a batch must tell their resolution."""
+    if (classes_of(model) or 0) < 2:
+        raise ArrnError("cutmix mixes targets, so it needs a network that tells how many classes it has, 2 or more")
+    if isinstance(model, ARRN):
+        model.dropout.shuffled = True  # as batches are
+
+
 class TrainingStep:
     """Takes a network from one step to the next, and keeps count without waiting for the device.
 
@@ -303,6 +311,8 @@ class TrainingStep:
         self._seed = seed
         self._autocast = autocast_for(recipe, device)
         self._average = WeightAverage(model, recipe.weight_averaging) if recipe.weight_averaging else None
+        if recipe.cutmix:
+            _check_mixing(model)
         self._shares: Shares = ()
         self._parts: list[float] | None = None
         self._take_shares(recipe.shares)
@@ -333,7 +343,7 @@ class TrainingStep:
             self._average.prepare(number)
         self._take_shares(self._shares_at(number))
         self._take(batch.images, batch.labels, batch.total)
-        self._seen += len(batch.labels)
+        self._seen += len(batch.labels) * self._recipe.views
 
     def _shares_at(self, number: int) -> Shares:
         late = number >= self._recipe.shares_change_at * self._steps
@@ -355,7 +365,12 @@ class TrainingStep:
 
     def _compute(self, images: torch.Tensor, labels: torch.Tensor, whole: int) -> None:
         """What happens on the device; nothing here waits for it."""
+        views = self._recipe.views
+        if views > 1:
+            images, labels = images.repeat(views, *[1] * (images.ndim - 1)), labels.repeat(views)
         images = self._augmentation(images)
+        if self._recipe.cutmix:
+            images, labels = self._mixed(images, labels)
         parts = [(images, labels)]
         if self._recipe.resolutions:
             parts = share_out(self.model, images, labels, self._recipe.resolutions, self._parts)
@@ -368,12 +383,23 @@ class TrainingStep:
         wide = logits if logits.dtype == torch.float64 else logits.float()
         smoothing = self._recipe.label_smoothing
         loss = nn.functional.cross_entropy(wide, right, reduction="sum", label_smoothing=smoothing)
-        torch.autograd.backward(loss * self.team.size / whole)
+        torch.autograd.backward(loss * self.team.size / (whole * views))
         self._loss += loss.detach()
-        self._correct += (logits.argmax(dim=1) == right).sum()
+        self._correct += (logits.argmax(dim=1) == (right if right.ndim == 1 else right.argmax(dim=1))).sum()
         self.optimizer.step()
         if self._average is not None:
             self._average.update()
+
+    def _mixed(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """CutMix of the samples at high resolutions, which come first; labels become the probability of each class."""
+        recipe = self._recipe
+        shares = self._shares or tuple((resolution, 1.0) for resolution in sorted(recipe.resolutions, reverse=True))
+        high = sum(share for resolution, share in shares if resolution >= recipe.cutmix_from)
+        part = high / sum(share for _, share in shares) if shares else 1.0
+        classes = classes_of(self.model)
+        assert classes is not None
+        targets = torch.zeros(len(labels), classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
+        return cut_and_mix(images, targets, recipe.cutmix, round(part * len(images)))
 
     @property
     def result(self) -> nn.Module:
