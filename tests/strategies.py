@@ -20,6 +20,7 @@ KINDS = [
     {"block": "zero_preserving"},
     {"block": "inverted", "form": "difference"},
     {"block": "dense", "form": "difference"},
+    {"block": "dense", "form": "gated"},
 ]
 
 # Small enough to be quick, large enough for odd sizes and non-integer ratios in every dimension.

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torchvision.transforms import v2
 
 from arrn.data import Augmentation, Normalisation, TrivialAugmentWide
+from arrn.data.augmentation import cut_and_mix
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
@@ -154,3 +155,34 @@ def test_trivial_augment_goes_first() -> None:
     torch.manual_seed(7)
     alone = Augmentation(normalisation, flip=False, padding=0.0, trivial_augment=True)(pixels)
     assert torch.equal(alone, normalisation(changed))
+
+
+@pytest.mark.parametrize("space", [(16,), (9, 12), (6, 5, 7)])
+def test_cut_and_mix_pastes_a_box_of_the_next_sample_and_as_much_of_its_target(space: tuple[int, ...]) -> None:
+    batch = 200
+    owners = torch.arange(batch, dtype=torch.float32).view(-1, 1, *[1] * len(space)).expand(batch, 2, *space)
+    images, targets = cut_and_mix(owners.contiguous(), torch.eye(batch), chance=0.6, first=150)
+    foreign = (images != owners)[:, 0]
+    assert not foreign[150:].any()
+    assert 60 < int(foreign[:150].flatten(1).any(dim=1).sum()) < 100  # about 90, less the boxes that missed
+    neighbours = owners.roll(1, 0)
+    assert torch.equal(
+        images[foreign.unsqueeze(1).expand_as(images)], neighbours[foreign.unsqueeze(1).expand_as(images)]
+    )
+    for n in range(batch):
+        places = foreign[n].nonzero()
+        share = len(places) / foreign[n].numel()
+        assert targets[n, n - 1] == pytest.approx(share, abs=1e-6)
+        assert targets[n, n] == pytest.approx(1 - share, abs=1e-6)
+        if len(places):  # the places fill their bounding box
+            sides = places.max(dim=0).values - places.min(dim=0).values + 1
+            assert int(sides.prod()) == len(places)
+
+
+def test_cut_and_mix_covers_parts_of_every_size() -> None:
+    images, targets = cut_and_mix(torch.zeros(4000, 1, 32, 32), torch.eye(4000), chance=1.0, first=4000)
+    mixed = 1 - targets.diagonal()
+    # Half of the sample on average, less what of the box lies outside: a quarter to a third.
+    assert 0.25 < float(mixed.mean()) < 0.4
+    assert float(mixed.max()) > 0.8
+    assert images.shape == (4000, 1, 32, 32)

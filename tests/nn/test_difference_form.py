@@ -1,4 +1,5 @@
-"""The difference form: exact skipping for blocks that the paper's form refuses, of every shape, on every grid."""
+"""The difference form, and the gated form where both obey one law: exact skipping for blocks that the paper's form
+refuses, of every shape, on every grid."""
 
 import json
 from collections.abc import Callable
@@ -97,7 +98,8 @@ def levels(draw: st.DrawFn, ndim: int, size: Grid, features: int, kernel: arrn.s
     """A level of any shape, its block with any flaw, from that grid to a lower one."""
     block = body(draw(st.sampled_from(FLAWS)), features, size)
     shape = draw(st.sampled_from(["plain", "widening", "strided"]))
-    out_features, options = draw(st.integers(3, 6)), {"bracket_norm": draw(st.booleans())}
+    form = draw(st.sampled_from(["difference", "gated"]))
+    out_features, options = draw(st.integers(3, 6)), {"bracket_norm": form == "difference" and draw(st.booleans())}
     if shape == "strided":
         next_size = tuple((n + 1) // 2 for n in size)
         block = nn.Sequential(block, CONVOLUTIONS[ndim](features, out_features, 3, 2, 1))
@@ -106,7 +108,7 @@ def levels(draw: st.DrawFn, ndim: int, size: Grid, features: int, kernel: arrn.s
         options["hand_down"] = draw(st.sampled_from(["kernel", "poor", "fair"]))
         if shape == "widening":
             block = nn.Sequential(block, CONVOLUTIONS[ndim](features, out_features, 1))
-    return LaplacianResidual(block, features, out_features, size, next_size, kernel, form="difference", **options)
+    return LaplacianResidual(block, features, out_features, size, next_size, kernel, form=form, **options)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Drawn:
 
 @st.composite
 def networks(draw: st.DrawFn, dtype: torch.dtype) -> Drawn:
-    """One or two levels in difference form, a size for its inputs, and one that is larger on every axis."""
+    """One or two levels in difference or gated form, a size for its inputs, and one that is larger on every axis."""
     ndim = draw(st.integers(1, 3))
     torch.manual_seed(draw(st.integers(0, 2**16)))
     kernel = draw(st.sampled_from(PERFECT))
@@ -159,7 +161,8 @@ def test_blocks_that_the_papers_form_refuses_matter_and_are_skipped(flaw: str) -
     block = body(flaw, 4, (9, 8))
     with pytest.raises(arrn.ConstancyError):
         LaplacianResidual(block, 4, 6, (9, 8), (5, 4))
-    assert_exact_skipping(LaplacianResidual(block, 4, 6, (9, 8), (5, 4), form="difference"))
+    for form in ("difference", "gated"):
+        assert_exact_skipping(LaplacianResidual(block, 4, 6, (9, 8), (5, 4), form=form))
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -173,7 +176,7 @@ class ChannelNorm(nn.LayerNorm):
 def test_layer_norms_are_exact_in_float32_where_the_papers_form_is_off_by_order_one() -> None:
     """Without biases, as ConvNeXt begins, each norm makes the noise of an empty band up to a thousand times larger."""
     found = {}
-    for form in ("paper", "difference"):
+    for form in ("paper", "difference", "gated"):
         torch.manual_seed(0)
         block = nn.Sequential(*(layer for _ in range(2) for layer in (ChannelNorm(8), ConvNeXtLike(8, 2, "replicate"))))
         for module in block.modules():
@@ -188,6 +191,7 @@ def test_layer_norms_are_exact_in_float32_where_the_papers_form_is_off_by_order_
         found[form] = relative_error(residual(smooth), residual.skip(smooth))
     assert found["paper"] > 0.1
     assert found["difference"] < 1e-5
+    assert found["gated"] < 1e-5
 
 
 class FunctionalDropout(nn.Module):
@@ -355,7 +359,7 @@ def space_to_depth(features: int, out_features: int) -> nn.Module:
     return nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(4 * features, out_features, 1, bias=False))
 
 
-@pytest.mark.parametrize("form", ["paper", "difference"])
+@pytest.mark.parametrize("form", ["paper", "difference", "gated"])
 @pytest.mark.parametrize(
     "way",
     [

@@ -36,6 +36,9 @@ recipes = st.builds(
     label_smoothing=shares,
     weight_averaging=shares,
     cutout=shares,
+    cutmix=st.floats(0, 1),
+    cutmix_from=st.just(1),
+    views=st.integers(1, 4),
     warm_up=shares,
     nesterov=st.booleans(),
     shares=st.just(((32, 0.25), (8, 0.75))) | tables.filter(bool),
@@ -63,6 +66,9 @@ def test_the_papers_recipe_for_cifar_number_by_number() -> None:
         "label_smoothing": 0.0,
         "weight_averaging": 0.0,
         "cutout": 0.0,
+        "cutmix": 0.0,
+        "cutmix_from": 1,
+        "views": 1,
         "warm_up": 0.0,
         "nesterov": False,
         "shares": (),
@@ -128,6 +134,9 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         ("label_smoothing = 1.0", "label_smoothing must be a number in [0, 1)"),
         ("weight_averaging = 1", "weight_averaging must be a number in [0, 1)"),
         ("cutout = -0.1", "cutout must be a number in [0, 1)"),
+        ("cutmix = 1.1", "cutmix must be a number in [0, 1], got 1.1"),
+        ("views = 0", "views must be a whole number from 1 to 64, got 0"),
+        ("cutmix_from = 16", "cutmix_from=16 needs shares or resolutions"),
         ("nesterov = 1", "nesterov must be true or false"),
         ("epochs = 3\nwarm_up = 3", "warm_up must be less than epochs, which is 3, got 3"),
         ("shares = {32 = 0.5, 16 = 0.4}", "shares must add up to 1, got 0.9 in {32: 0.5, 16: 0.4}"),
@@ -161,6 +170,15 @@ def test_shares_are_the_same_from_toml_from_json_and_from_python(given: Any) -> 
     assert recipe.shares == ((32, 0.75), (16, 0.25))
     assert hash(recipe) == hash(Recipe(shares=((32, 0.75), (16, 0.25))))
     assert "shares = {32 = 0.75, 16 = 0.25}\n" in recipe.to_toml()
+
+
+def test_a_recipe_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe(Path("frontier"), PAPER_LARGER_IMAGES).views == 2
+    (tmp_path / "frontier").write_text("epochs = 3")
+    assert read_recipe(Path("frontier")).epochs == 3  # a file of that name is what was meant
+    with pytest.raises(ArrnError, match=r"cannot read the recipe frontiere: .* by name there are paper_cifar"):
+        read_recipe(Path("frontiere"))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -190,3 +190,51 @@ def test_a_batch_too_small_for_a_batch_norm_is_an_error_that_says_so() -> None:
     step = step_of(model, PLAIN.with_options({"resolutions": [8, 4]}))
     with pytest.raises(ArrnError, match=r"a batch of 1 image.* at 8 is too few .*batch_size"):
         step(batch(2), 0)
+
+
+def test_two_views_of_a_sample_that_nothing_changes_are_one() -> None:
+    once, twice = (tiny(head_dropout=0.0) for _ in range(2))
+    images = batch()
+    first, second = step_of(once, PLAIN), step_of(twice, PLAIN.with_options({"views": 2}))
+    first(images, 0)
+    second(images, 0)
+    for one, two in zip(once.parameters(), twice.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+    assert second.totals[0] == pytest.approx(2 * first.totals[0], rel=1e-4)
+    assert second.totals[1:] == (2 * first.totals[1], 12)
+
+
+def test_views_are_changed_apart() -> None:
+    model = tiny()
+    seen: list[torch.Tensor] = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    recipe = PLAIN.with_options({"views": 3, "crop_padding": 0.5})
+    step_of(model, recipe)(batch(), 0)
+    views = seen[0].reshape(3, 6, -1)
+    assert not any(torch.equal(views[a], views[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+
+
+def test_cutmix_leaves_samples_at_low_resolutions_whole() -> None:
+    """The first samples of a batch keep the most levels, so they are the ones that are mixed."""
+    model = tiny(dropout=0.5)
+    seen: list[torch.Tensor] = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    recipe = PLAIN.with_options({"cutmix": 1.0, "cutmix_from": 8, "shares": {8: 0.25, 4: 0.75}})
+    images, plain = batch(40), Normalisation((0.5,) * 3, (0.25,) * 3)
+    step = step_of(model, recipe)
+    step(images, 0)
+    whole = (seen[0] == plain(images.images)).flatten(1).all(dim=1)
+    assert whole[10:].all()
+    assert int(whole[:10].sum()) < 4  # a box may miss
+    survivors = model.dropout(40, 1, torch.device("cpu"))
+    assert survivors is not None
+    assert survivors.order is None
+    assert survivors.levels == (10,)
+    total, _, seen_samples = step.totals
+    assert 0 < total < 40 * 10
+    assert seen_samples == 40
+
+
+def test_cutmix_needs_a_network_that_knows_its_classes() -> None:
+    with pytest.raises(ArrnError, match="needs a network that tells how many classes"):
+        step_of(nn.Sequential(nn.Flatten(), nn.Linear(192, 3)), PLAIN.with_options({"cutmix": 0.5}))

@@ -30,9 +30,9 @@ class DesignOptions(AdaptiveOptions):
 
     Attributes:
         block: the residuals' blocks: ``"inverted"`` (the paper's), ``"zero_preserving"`` (with low-band context) or,
-            in difference form, ``"dense"`` (`DenseBlock`).
+            in difference and gated form, ``"dense"`` (`DenseBlock`).
         base_block: the base's: ``"inverted"`` or ``"dense"``; None: dense where the residuals' are, else inverted.
-        form: ``"paper"`` or ``"difference"``, see `LaplacianResidual`.
+        form: ``"paper"``, ``"difference"`` or ``"gated"``, see `LaplacianResidual`.
         hand_down: what takes a block's contribution to the next grid: ``"kernel"`` (the network's own smoothing),
             another kernel, or ``"strided"`` (a convolution with a step; each size must be a multiple of the next).
         bracket_norm: in difference form, divide the bracket by its root mean square.
@@ -95,7 +95,7 @@ def build_arrn(options: LadderOptions) -> ARRN:
     if options.block == "dense" and options.form == "paper":
         raise ArrnError(
             "block='dense' pads with zeros, so its answer to a zero input varies over space, which form='paper' cannot "
-            "skip exactly: give form='difference'"
+            "skip exactly: give form='gated' or form='difference'"
         )
     base_block = options.base_block or ("dense" if options.block == "dense" else "inverted")
     if base_block not in _BASE_BLOCKS:
