@@ -236,5 +236,39 @@ def test_cutmix_leaves_samples_at_low_resolutions_whole() -> None:
 
 
 def test_cutmix_needs_a_network_that_knows_its_classes() -> None:
-    with pytest.raises(ArrnError, match="needs a network that tells how many classes"):
+    with pytest.raises(ArrnError, match="cutmix mixes targets, so the network must tell how many classes"):
         step_of(nn.Sequential(nn.Flatten(), nn.Linear(192, 3)), PLAIN.with_options({"cutmix": 0.5}))
+
+
+@pytest.mark.parametrize("name", ["arrn", "resnet18_small_stem", "resnet18_switchable"])
+def test_distillation_asks_later_views_for_the_first_views_prediction(name: str) -> None:
+    """The loss against its formula, one sample after the other, for networks that stack, reorder or gate a batch."""
+    torch.manual_seed(1)
+    if name == "arrn":
+        model, batches = tiny(dropout=0.5, head_dropout=0.0), {}
+    else:
+        sizes = {"sizes": (8, 4)} if name == "resnet18_switchable" else {"size": 8, "width": 4}
+        model, batches = arrn.create_model(name, num_classes=3, **sizes), {"resolutions": [8, 4]}
+    answers: list[torch.Tensor] = []
+    model.register_forward_hook(lambda _, __, logits: answers.append(logits.detach().double()))
+    options = {"views": 2, "distillation": 0.3, "shares": {8: 0.5, 4: 0.5}, "crop_padding": 0.5, **batches}
+    step, images = step_of(model, PLAIN.with_options(options)), batch(4)
+    step(images, 0)
+    high, low = torch.cat(answers).chunk(2)
+    expected = 0.0
+    for teacher, student, label in zip(high, low, images.labels, strict=True):
+        soft, wanted = (student / 2).softmax(0), (teacher / 2).softmax(0)
+        apart = float((wanted * (wanted / soft).log()).sum()) * 4
+        expected += float(-teacher.log_softmax(0)[label] - 0.7 * student.log_softmax(0)[label]) + 0.3 * apart
+    assert step.totals[0] == pytest.approx(expected, rel=1e-4)
+    assert step.totals[2] == 8
+
+
+def test_views_of_distillation_are_changed_and_mixed_alike() -> None:
+    model, seen = tiny(), []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    step = step_of(model, PLAIN.with_options({"views": 2, "distillation": 1.0, "cutmix": 1.0, "crop_padding": 0.5}))
+    step(batch(), 0)
+    first, second = seen[0].chunk(2)
+    assert torch.equal(first, second)
+    assert step.totals[0] > 0

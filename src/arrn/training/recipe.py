@@ -77,6 +77,7 @@ _RULES = {
     "cutmix": _Rule("a number in [0, 1]", _part),
     "cutmix_from": _whole(10**7),
     "views": _whole(64),
+    "distillation": _Rule("a number in [0, 1]", _part),
     "warm_up": _NOT_NEGATIVE,
     "nesterov": _YES_OR_NO,
     "shares": _SHARES,
@@ -136,6 +137,8 @@ class Recipe:
         cutmix_from: samples at lower resolutions than this stay whole; needs `shares` or `resolutions`.
         views: how often each sample of a batch is taken in a step, with other random changes and, where a batch is
             shared out over resolutions, at other ones.
+        distillation: the part of the loss of later views that asks for the first view's prediction of the same sample
+            instead of its label. Shares give the first view the higher resolutions; all views are augmented alike.
         warm_up: epochs in which the learning rate rises linearly, before its half cosine.
         nesterov: look ahead with SGD's momentum.
         shares: of every batch, by resolution: what an ARRN's dropout leaves, or what a batch is shared out over for a
@@ -164,6 +167,7 @@ class Recipe:
     cutmix: float = 0.0
     cutmix_from: int = 1
     views: int = 1
+    distillation: float = 0.0
     warm_up: float = 0.0
     nesterov: bool = False
     shares: Shares = ()
@@ -189,6 +193,14 @@ class Recipe:
         if self.cutmix_from > 1 and not (self.shares or self.resolutions):
             raise ArrnError(
                 f"cutmix_from={self.cutmix_from} needs shares or resolutions, which say which samples are lower"
+            )
+        if self.distillation and self.views == 1:
+            raise ArrnError(
+                f"distillation={self.distillation} needs views of 2 or more: later views learn from the first one"
+            )
+        if self.distillation and self.cutmix and self.cutmix_from > 1:
+            raise ArrnError(
+                f"distillation={self.distillation} takes all views alike, so cutmix_from must be 1, got {self.cutmix_from}"
             )
         if self.warm_up >= self.epochs:
             raise ArrnError(f"warm_up must be less than epochs, which is {self.epochs}, got {self.warm_up}")

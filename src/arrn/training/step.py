@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import accumulate
@@ -25,67 +23,8 @@ from arrn.nn.network import as_network, classes_of, enter_together, entry_grid
 from arrn.signal.grid import Grid, format_grid, grid_of
 from arrn.signal.resample import resample
 from arrn.teamwork import Team
+from arrn.training.optimisation import WeightAverage, learning_rate, make_optimizer, set_learning_rate
 from arrn.training.recipe import Recipe, Shares
-
-
-def make_optimizer(
-    recipe: Recipe, parameters: Iterable[torch.nn.Parameter], capture_on: torch.device | None = None
-) -> torch.optim.Optimizer:
-    """AdamW or SGD, in one fused pass over the parameters.
-
-    With `capture_on` its step can be recorded in a CUDA graph: the learning rate is a number on that device.
-    """
-    rate: float | torch.Tensor = recipe.learning_rate
-    if capture_on is not None:
-        rate = torch.tensor(rate, dtype=torch.float32, device=capture_on)
-    if recipe.optimizer == "adamw":
-        optimizer = torch.optim.AdamW(
-            parameters,
-            rate,
-            betas=recipe.betas,
-            weight_decay=recipe.weight_decay,
-            fused=True,
-            capturable=capture_on is not None,
-        )
-        # Its first steps are taken before the recording; torch would warn of that.
-        optimizer._warned_capturable_if_run_uncaptured = True
-        return optimizer
-    return torch.optim.SGD(
-        parameters,
-        rate,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        nesterov=recipe.nesterov and recipe.momentum > 0,  # without momentum it changes nothing, and torch refuses it
-        fused=True,
-    )
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Sets the learning rate of every group, on the device where it lives there."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
-
-
-def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
-    """Half a cosine from `learning_rate` at step 0 to `final_learning_rate` at the last of `steps`.
-
-    A warm-up goes before it: a straight line that would be at 0 one step before the first.
-
-    >>> learning_rate(Recipe(learning_rate=1.0, final_learning_rate=0.0), 5, 11)
-    0.5
-    >>> warmed = Recipe(epochs=10, warm_up=3, learning_rate=1.0, final_learning_rate=0.0)
-    >>> [round(learning_rate(warmed, step, steps=10), 2) for step in range(10)]
-    [0.25, 0.5, 0.75, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07, 0.0]
-    """
-    low, high = recipe.final_learning_rate, recipe.learning_rate
-    warm = round(recipe.warm_up * steps / recipe.epochs)
-    if step < warm:
-        return high * (step + 1) / (warm + 1)
-    done = (step - warm) / max(1, steps - 1 - warm)
-    return low + (high - low) * (1 + math.cos(math.pi * done)) / 2
 
 
 def share_out(
@@ -104,7 +43,7 @@ def share_out(
     Args:
         model: the network that is trained.
         images: normalised, shape (batch, channels, *grid).
-        labels: shape (batch,).
+        labels: what belongs to each image, shape (batch, ...).
         resolutions: none above the grid; those above are left as they are.
         shares: of each of them, in the same order; equal ones by default.
 
@@ -220,49 +159,13 @@ class _Parts(nn.Module):
         return answers
 
 
-class WeightAverage:
-    """An exponential moving average of a network's weights and batch-norm statistics.
-
-    At the beginning it forgets faster than its decay says, so that it does not remember the untrained weights: after n
-    updates it keeps (n + 1)/(n + 10) of itself, if that is less than the decay.
-
-    Args:
-        model: whose weights are averaged; its tensors must stay where they are.
-        decay: what the average keeps of itself in each update, in (0, 1).
-
-    Attributes:
-        network: a copy of the model with the averaged weights.
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.network = copy.deepcopy(model)
-        self._decay = decay
-        kept = set(model.state_dict())  # other buffers are constants
-        mine, theirs = ({**dict(net.named_parameters()), **dict(net.named_buffers())} for net in (self.network, model))
-        pairs = [(mine[name].detach(), theirs[name].detach()) for name in mine if name in kept]
-        self._averaged = [(mine, theirs) for mine, theirs in pairs if mine.is_floating_point()]
-        self._copied = [(mine, theirs) for mine, theirs in pairs if not mine.is_floating_point()]
-        # A tensor, so that a recorded step reads its new value at each replay.
-        self._share = torch.zeros((), device=next(model.parameters()).device)
-
-    def prepare(self, number: int) -> None:
-        """Sets how much of the new weights the update of step `number`, counted from 0, takes in."""
-        self._share.fill_(1 - min(self._decay, (number + 1) / (number + 10)))
-
-    def update(self) -> None:
-        """Takes the model's weights in; nothing here waits for the device."""
-        averages = [mine for mine, _ in self._averaged]
-        steps = torch._foreach_sub([theirs for _, theirs in self._averaged], averages)
-        torch._foreach_mul_(steps, self._share)
-        torch._foreach_add_(averages, steps)
-        for mine, theirs in self._copied:
-            mine.copy_(theirs)
+_TEMPERATURE = 2.0  # by which logits are divided in distillation (Hinton et al., 2015)
 
 
-def _check_mixing(model: nn.Module) -> None:
-    """For CutMix: the classes must be known, and where samples stand in a batch must tell their resolution."""
+def _check_places(model: nn.Module, why: str) -> None:
+    """The classes must be known, and where a sample stands in a batch must tell its resolution."""
     if (classes_of(model) or 0) < 2:
-        raise ArrnError("cutmix mixes targets, so it needs a network that tells how many classes it has, 2 or more")
+        raise ArrnError(f"{why}, so the network must tell how many classes it has, 2 or more")
     if isinstance(model, ARRN):
         model.dropout.shuffled = True  # as batches are
 
@@ -311,8 +214,8 @@ class TrainingStep:
         self._seed = seed
         self._autocast = autocast_for(recipe, device)
         self._average = WeightAverage(model, recipe.weight_averaging) if recipe.weight_averaging else None
-        if recipe.cutmix:
-            _check_mixing(model)
+        if recipe.cutmix or recipe.distillation:
+            _check_places(model, "cutmix mixes targets" if recipe.cutmix else "distillation compares predictions")
         self._shares: Shares = ()
         self._parts: list[float] | None = None
         self._take_shares(recipe.shares)
@@ -365,30 +268,65 @@ class TrainingStep:
 
     def _compute(self, images: torch.Tensor, labels: torch.Tensor, whole: int) -> None:
         """What happens on the device; nothing here waits for it."""
-        views = self._recipe.views
-        if views > 1:
-            images, labels = images.repeat(views, *[1] * (images.ndim - 1)), labels.repeat(views)
-        images = self._augmentation(images)
-        if self._recipe.cutmix:
-            images, labels = self._mixed(images, labels)
-        parts = [(images, labels)]
-        if self._recipe.resolutions:
-            parts = share_out(self.model, images, labels, self._recipe.resolutions, self._parts)
+        recipe = self._recipe
+        images, targets = self._changed(images, labels)
+        places = torch.arange(len(images), device=images.device)
+        parts = [(images, places)]
+        if recipe.resolutions:
+            parts = share_out(self.model, images, places, recipe.resolutions, self._parts)
+            places = torch.cat([part for _, part in parts])
         self.optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             answers = self._network([x for x, _ in parts])
         # In float32 at least. Gradients are averaged over processes: each has a share of the sum.
-        right = torch.cat([part for _, part in parts])
+        right = targets[places]
         logits = torch.cat(answers)
         wide = logits if logits.dtype == torch.float64 else logits.float()
-        smoothing = self._recipe.label_smoothing
-        loss = nn.functional.cross_entropy(wide, right, reduction="sum", label_smoothing=smoothing)
-        torch.autograd.backward(loss * self.team.size / (whole * views))
+        each = nn.functional.cross_entropy(wide, right, reduction="none", label_smoothing=recipe.label_smoothing)
+        if recipe.distillation:
+            each = self._distilled(each, wide, places)
+        loss = each.sum()
+        torch.autograd.backward(loss * self.team.size / (whole * recipe.views))
         self._loss += loss.detach()
         self._correct += (logits.argmax(dim=1) == (right if right.ndim == 1 else right.argmax(dim=1))).sum()
         self.optimizer.step()
         if self._average is not None:
             self._average.update()
+
+    def _changed(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Every view of every sample, augmented, and its target; the second views follow all of the first.
+
+        Views are augmented apart, but for distillation: there the first view is to answer for the others.
+        """
+        recipe = self._recipe
+        alike = bool(recipe.distillation)
+        views = (recipe.views, *[1] * (images.ndim - 1))
+        if not alike:
+            images, labels = images.repeat(views), labels.repeat(recipe.views)
+        images = self._augmentation(images)
+        if recipe.cutmix:
+            images, labels = self._mixed(images, labels)
+        if alike:
+            images, labels = images.repeat(views), labels.repeat(recipe.views, *[1] * (labels.ndim - 1))
+        return images, labels
+
+    def _distilled(self, losses: torch.Tensor, logits: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """The loss of each sample, where later views also answer to the first view's prediction of the same sample.
+
+        Args:
+            losses: the cross-entropy of each sample, shape (batch,).
+            logits: shape (batch, classes).
+            places: where in the batch each sample stands; the first view has the first places.
+        """
+        share, views = self._recipe.distillation, self._recipe.views
+        order = places.argsort()
+        by_place = logits[order]
+        first = by_place[: len(order) // views].detach().repeat(views, 1)
+        softer = nn.functional.log_softmax(by_place / _TEMPERATURE, dim=1)
+        wanted = nn.functional.softmax(first / _TEMPERATURE, dim=1)
+        apart = nn.functional.kl_div(softer, wanted, reduction="none").sum(dim=1) * _TEMPERATURE**2
+        later = torch.arange(len(order), device=order.device) >= len(order) // views
+        return torch.where(later, (1 - share) * losses[order] + share * apart, losses[order])
 
     def _mixed(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """CutMix of the samples at high resolutions, which come first; labels become the probability of each class."""
