@@ -1,12 +1,16 @@
 """The experiments as data: every run has its own name, and can be built."""
 
+from dataclasses import asdict
+
 import pytest
+import torch
 
 from arrn.datasets import DATASETS, REPRODUCED
 from arrn.errors import ArrnError
+from arrn.experiments.costs import list_multiply_adds
 from arrn.experiments.plan import choose, plan, resolutions_for
-from arrn.models import DESIGNS, model_options
-from arrn.training import recipe_for
+from arrn.models import DESIGNS, create_model, model_options
+from arrn.training import FRONTIER, recipe_for
 
 
 @pytest.mark.parametrize("dataset", REPRODUCED)
@@ -38,7 +42,7 @@ def test_each_experiment_has_the_papers_networks() -> None:
     assert {(run.options["kernel"], run.options.get("dropout")) for run in ablated} == {
         (kernel, p) for kernel in ("perfect", "fair", "poor") for p in (None, 0.0)
     }
-    assert len(choose(runs, "all")) == len(runs) == 12 + 6 + 4 + 7
+    assert len(choose(runs, "all")) == len(runs) == 12 + 6 + 4 + 7 + 12
 
 
 def test_the_rivals_learn_at_lower_resolutions() -> None:
@@ -48,6 +52,46 @@ def test_the_rivals_learn_at_lower_resolutions() -> None:
     assert rivals["resnet18_small_stem-random-resolution"].recipe == {"resolutions": [32, 24, 16, 12, 8, 6, 4]}
     assert rivals["resnet18_switchable"].options == {"sizes": [32, 24, 16, 12, 8, 6, 4]}
     assert "specialist-24" in {run.name for run in plan("stl10")}
+
+
+@pytest.mark.parametrize(("dataset", "sizes"), [("cifar10", [32, 16, 8]), ("tinyimagenet", [64, 32, 16])])
+def test_the_frontier_is_one_recipe_at_the_sizes_of_the_data_set(dataset: str, sizes: list[int]) -> None:
+    runs = {run.name: run for run in choose(plan(dataset), "frontier")}
+    assert runs["arrn_medium"].options == runs["arrn_mini"].options == {"sizes": sizes}
+    recipes = {name: recipe_for(dataset).with_options(run.recipe) for name, run in runs.items()}
+    low = recipes["arrn_medium"]
+    assert [resolution * 32 // sizes[0] for resolution, _ in low.shares] == [32, 24, 16, 12, 8, 6, 4]
+    assert [share for _, share in low.shares] == [share for _, share in FRONTIER.shares]
+    assert low.cutmix_from == sizes[1]
+    for name, recipe in recipes.items():
+        at_one_size = name.startswith("native") or name == "resnet18_small_stem-frontier"
+        assert bool(recipe.shares) != at_one_size, name
+        changed = {"shares", "cutmix_from", "resolutions"}
+        assert {f: getattr(recipe, f) for f in asdict(recipe) if f not in changed} == {
+            f: getattr(FRONTIER, f) for f in asdict(FRONTIER) if f not in changed
+        }
+
+
+def test_rivals_of_the_frontier_cost_what_the_designs_do() -> None:
+    runs = {run.name: run for run in choose(plan("cifar10"), "frontier")}
+
+    def cost(name: str, resolution: int) -> float:
+        with torch.device("meta"):
+            model = create_model(runs[name].model, **runs[name].options)
+            return max(entry["multiply_adds"] for entry in list_multiply_adds(model, [resolution]))
+
+    for design, resolution, width in (
+        ("arrn_medium", 32, "-52"),
+        ("arrn_medium", 8, "-92"),
+        ("arrn_mini", 32, "-16"),
+        ("arrn_mini", 16, "-22"),
+        ("arrn_mini", 8, "-28"),
+    ):
+        ours = min(
+            entry["multiply_adds"]
+            for entry in list_multiply_adds(create_model(runs[design].model, **runs[design].options), [resolution])
+        )
+        assert cost(f"resnet18_switchable{width}-frontier", resolution) / ours == pytest.approx(1, abs=0.08)
 
 
 @pytest.mark.parametrize(("dataset", "design"), [("fsdd", "arrn_audio_small"), ("adrenalmnist3d", "arrn_volume_small")])

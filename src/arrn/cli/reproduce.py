@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 def reproduce(
     experiment: Annotated[
-        str, typer.Argument(help="robustness, rivals, efficiency, generalization, ablation or all of them.")
+        str, typer.Argument(help="robustness, rivals, efficiency, generalization, ablation, frontier or all of them.")
     ],
     dataset: Annotated[str, typer.Option(help=f"{', '.join(REPRODUCED[:-1])} or {REPRODUCED[-1]}.")],
     *,
@@ -101,8 +101,9 @@ def _job(
     from arrn.runs import RunSettings
     from arrn.training import recipe_for
 
-    changes = dict(run.recipe) | ({} if epochs is None else {"epochs": epochs})
-    recipe = recipe_for(dataset).with_options(changes)
+    recipe = recipe_for(dataset).with_options(run.recipe)
+    if epochs is not None:  # a shorter run warms up for as large a part of it
+        recipe = recipe.with_options({"warm_up": recipe.warm_up * epochs / recipe.epochs, "epochs": epochs})
     settings = RunSettings(dataset, run.model, run.options, recipe, seed, data=data)
     again = f"arrn reproduce {run.experiments[0]} --dataset {dataset} --only {run.name} --seeds {seed + 1}"
     command = again + ("" if epochs is None else f" --epochs {epochs}")

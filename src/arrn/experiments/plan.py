@@ -1,6 +1,8 @@
-"""The paper's experiments, and the rivals it left out, as a list of runs."""
+"""The paper's experiments, the rivals it left out, and designs beyond it, as a list of runs."""
 
 from __future__ import annotations
+
+import dataclasses
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from arrn.experiments.results import EXPERIMENTS
 from arrn.models import DESIGNS, model_options
 from arrn.models.fixed import BASELINES
 from arrn.models.transplanting import TRANSPLANTS
+from arrn.training import FRONTIER
 
 # The order in which they are worth running: the first three tell most about the paper's claim.
 _FIRST_BASELINES = ("resnet18", "mobilenet_v3_large", "efficientnet_v2_s")
@@ -82,6 +85,7 @@ def plan(dataset: str) -> list[PlannedRun]:
         *_adaptive(design, "poor", ("ablation",)),
         *(_baseline(name) for name in others),
         *(PlannedRun(f"arrn_{name}", ("generalization",), f"arrn_{name}", {"dropout": p}) for name in TRANSPLANTS),
+        *_frontier(chosen.size),
     ]
 
 
@@ -116,6 +120,34 @@ def _rivals(size: int) -> list[PlannedRun]:
         PlannedRun("resnet18_switchable", rivals, "resnet18_switchable", {"sizes": lower}),
         PlannedRun("fourier_operator", rivals, "fourier_operator"),
         *specialists,
+    ]
+
+
+def _frontier(size: int) -> list[PlannedRun]:
+    """Designs for accuracy at little cost, and their rivals, all by one recipe.
+
+    The widths of the switchable network cost as much as `arrn_medium` at the top (52) and at the base (92), and as
+    `arrn_mini` at the top (16), in the middle (22) and at the base (28).
+    """
+    stem, switchable, ladder = "resnet18_small_stem", "resnet18_switchable", [size, size // 2, size // 4]
+    shares = {size * resolution // 32: share for resolution, share in FRONTIER.shares}
+    everywhere = dataclasses.asdict(FRONTIER) | {"shares": shares, "cutmix_from": size // 2}
+    alone = everywhere | {"shares": {}, "cutmix_from": 1}
+
+    def run(name: str, model: str, options: Mapping[str, Any], recipe: Mapping[str, Any]) -> PlannedRun:
+        return PlannedRun(name, ("frontier",), model, options, recipe)
+
+    def switched(name: str, width: int) -> PlannedRun:
+        return run(name, switchable, {"sizes": list(shares), "width": width}, everywhere)
+
+    return [
+        run("arrn_medium", "arrn_medium", {"sizes": ladder}, everywhere),
+        switched(f"{switchable}-frontier", 64),
+        run("arrn_mini", "arrn_mini", {"sizes": ladder}, everywhere),
+        *(switched(f"{switchable}-{width}-frontier", width) for width in (16, 22, 28, 52, 92)),
+        run(f"{stem}-frontier", stem, {"size": size}, alone),
+        run(f"{stem}-random-resolution-frontier", stem, {"size": size}, everywhere | {"resolutions": list(shares)}),
+        *(run(f"native-{native}-frontier", stem, {"size": native}, alone) for native in ladder[1:]),
     ]
 
 

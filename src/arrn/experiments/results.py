@@ -16,7 +16,7 @@ from arrn.training.recipe import PAPER_CIFAR
 from arrn.writing import read_document, write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-result", 1
-EXPERIMENTS = ("robustness", "rivals", "efficiency", "generalization", "ablation")
+EXPERIMENTS = ("robustness", "rivals", "efficiency", "generalization", "ablation", "frontier")
 
 
 @dataclass(frozen=True)

@@ -137,15 +137,17 @@ class SwitchableOptions(Options):
 
     Attributes:
         sizes: its resolutions, highest first.
+        width: channels of the first stage.
     """
 
     sizes: Sequence[Size] = (32, 24, 16, 12, 8)
+    width: int = 64
 
 
 @takes(SwitchableOptions())
 def build_resnet18_switchable(options: SwitchableOptions) -> SwitchableNetwork:
     """ResNet18 with a stem for small images and private batch norms for each of its sizes."""
-    network = small_stem_resnet18(options.num_classes, options.in_channels)
+    network = small_stem_resnet18(options.num_classes, options.in_channels, options.width)
     return SwitchableNetwork(network, options.sizes, options.in_channels, options.kernel)
 
 

@@ -4,7 +4,7 @@ from arrn.training.checkpoints import Checkpoint, Checkpoints
 from arrn.training.log import Log, read_log
 from arrn.training.loop import StopRequest, Watcher, resume_from, stop_on_signals, train
 from arrn.training.optimisation import learning_rate, make_optimizer
-from arrn.training.recipe import PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe, recipe_for
+from arrn.training.recipe import FRONTIER, PAPER_CIFAR, PAPER_LARGER_IMAGES, RECIPES, Recipe, read_recipe, recipe_for
 from arrn.training.step import TrainingStep
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "RECIPES",
     "Checkpoint",
     "Checkpoints",
+    "FRONTIER",
     "Log",
     "Recipe",
     "StopRequest",

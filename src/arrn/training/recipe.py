@@ -242,7 +242,7 @@ PAPER_LARGER_IMAGES = Recipe(
 
 # For gated networks on images of 32x32, found by a search on held-out images (docs/notes/design_search.md). The first
 # half of each batch is at 32 and 24, the second the same images at the lower sizes.
-_FRONTIER = Recipe(
+FRONTIER = Recipe(
     batch_size=512,
     optimizer="sgd",
     learning_rate=0.4,
@@ -264,7 +264,7 @@ _FEW_VOLUMES = Recipe(epochs=60, batch_size=32, learning_rate=3e-3)
 RECIPES = {
     "paper_cifar": PAPER_CIFAR,
     "paper_larger_images": PAPER_LARGER_IMAGES,
-    "frontier": _FRONTIER,
+    "frontier": FRONTIER,
     "few_sounds": _FEW_SOUNDS,
     "few_volumes": _FEW_VOLUMES,
 }
