@@ -18,7 +18,7 @@ from arrn.benchmarks import (
     write_benchmark,
 )
 from arrn.benchmarks.floors import Ceilings
-from arrn.benchmarks.step import benchmark_augmentation
+from arrn.benchmarks.step import benchmark_augmentation, benchmark_recipe
 from arrn.errors import ArrnError
 from arrn.timing import Timing
 from small_runs import TINY
@@ -44,7 +44,9 @@ def measured() -> BenchmarkReport:
 
 
 def test_every_subject_is_measured_against_its_reference(measured: BenchmarkReport) -> None:
-    assert {m.subject for m in measured.measurements} == set(SUBJECTS)
+    assert {m.subject for m in measured.measurements} == {*SUBJECTS} - {
+        "recipe"
+    }  # its ladder has not the recipe's shares
     assert all(m.failure is None for m in measured.measurements)
     assert len({m.key for m in measured.measurements}) == len(measured.measurements)
     assert all(m.faster and m.over_floor and m.over_floor > 0 for m in measured.measurements)
@@ -142,7 +144,7 @@ def test_what_makes_runs_less_comparable_is_told() -> None:
 
 
 def test_subjects_by_name() -> None:
-    assert pick_subjects("all") == ["step", "inference", "resampling", "depthwise", "augmentation"]
+    assert pick_subjects("all") == ["step", "inference", "resampling", "depthwise", "augmentation", "recipe"]
     assert pick_subjects("step") == ["step"]
     with pytest.raises(ArrnError, match="unknown subject 'steps'; did you mean 'step'"):
         pick_subjects("steps")
@@ -153,6 +155,19 @@ def test_ceilings_may_be_missing(tmp_path: Path) -> None:
         whole = BenchmarkReport([], ceilings)
         write_benchmark(whole, tmp_path / "b.json")
         assert read_benchmark(tmp_path / "b.json") == whole
+
+
+@pytest.mark.slow
+def test_a_step_of_the_frontier_recipe_is_compared_with_that_of_rivals() -> None:
+    pytest.importorskip("torchvision")
+    settings = BenchmarkSettings(
+        "arrn_mini", {"width": 4}, batches=[16], baselines=["resnet18_switchable"], compiled=False, quick=True
+    )
+    rival, ours = benchmark_recipe(settings, Ceilings(1.0, {}))
+    assert (rival.way, ours.way) == ("resnet18_switchable", "arrn_mini")
+    assert rival.failure is ours.failure is None
+    assert ours.faster is not None
+    assert ours.faster > 1  # with 4 channels against 64
 
 
 def test_the_augmentation_is_measured_within_a_step_and_for_images_only(measured: BenchmarkReport) -> None:

@@ -14,7 +14,7 @@ from arrn.benchmarks.inference import benchmark_inference
 from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.resampling import benchmark_resampling
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.step import benchmark_augmentation, benchmark_step
+from arrn.benchmarks.step import benchmark_augmentation, benchmark_recipe, benchmark_step
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import model_options
 from arrn.provenance import provenance
@@ -30,6 +30,7 @@ SUBJECTS: dict[str, Callable[[BenchmarkSettings, Ceilings], list[Measurement]]] 
     "resampling": benchmark_resampling,
     "depthwise": benchmark_depthwise,
     "augmentation": benchmark_augmentation,
+    "recipe": benchmark_recipe,
 }
 """What can be measured, by name."""
 

@@ -1,4 +1,4 @@
-"""A training step: the reference path against each faster way; and what augmentation adds to a step."""
+"""A training step: the reference path against each faster way, what augmentation adds, and networks by one recipe."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from arrn.benchmarks.floors import Ceilings, count_step, dtype_name
 from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure
 from arrn.benchmarks.settings import BenchmarkSettings
 from arrn.benchmarks.ways import REFERENCE, StepWay, class_count, input_shape, step_ways
 from arrn.data import Augmentation, Batch, Normalisation
+from arrn.errors import ArrnError
+from arrn.models import model_options
+from arrn.nn import ARRN
 from arrn.signal.grid import format_grid
 from arrn.timing import rotating
-from arrn.training import PAPER_CIFAR, PAPER_LARGER_IMAGES, Recipe, TrainingStep
-from arrn.training.step import order_memory
+from arrn.training import FRONTIER, PAPER_CIFAR, PAPER_LARGER_IMAGES, Recipe, TrainingStep
+from arrn.training.step import dropout_for, order_memory
 
 _ROTATION = 4
 _STEPS = 10**6  # of the schedule: more than are ever taken
@@ -52,6 +56,52 @@ def benchmark_augmentation(settings: BenchmarkSettings, ceilings: Ceilings) -> l
         case, facts = step_case(batch, settings)
         found += measure("augmentation", f"{case}, {way.name}", attempts, settings, ceilings, facts)
     return found
+
+
+def benchmark_recipe(settings: BenchmarkSettings, ceilings: Ceilings) -> list[Measurement]:
+    """A step of the recipe `frontier`, with the shares of its resolutions: the baselines, then the model.
+
+    The first baseline is the reference. Nothing for a network that cannot have the recipe's shares.
+    """
+    model = settings.build()
+    shape = input_shape(model, 1)
+    top = max(shape[2:])
+    shares = {top * resolution // FRONTIER.shares[0][0]: share for resolution, share in FRONTIER.shares}
+    if len(shape) != 4 or len(shares) < len(FRONTIER.shares) or not _can_share(model, shares):
+        return []
+    adaptive = FRONTIER.with_options({"shares": shares})
+    fixed = FRONTIER.with_options({"shares": shares, "resolutions": list(shares)})
+    choices = {
+        "size": top,
+        "sizes": list(shares),
+        "in_channels": shape[1],
+        "num_classes": class_count(settings.build()),
+    }
+    found = []
+    for batch in settings.batches_or(cuda=(512,), others=(16,)):
+        attempts = []
+        for name in dict.fromkeys([*settings.baselines, settings.model]):
+            ours = name == settings.model
+            known = model_options(name)
+            options = settings.options if ours else {key: choices[key] for key in choices if key in known}
+            network = dataclasses.replace(settings, model=name, options=options)
+            way = step_ways(settings.device, compiled=False, adaptive=network.takes("draw"))[-1]
+            each = step_attempt(way, batch, network, adaptive if network.takes("draw") else fixed, name)
+            attempts.append(dataclasses.replace(each, work=None))  # the floors are those of a batch at one resolution
+        case = f"batch {batch} at {format_grid(shape[2:])}, {FRONTIER.views} views"
+        facts: dict[str, Fact] = {"model": settings.model, "batch": batch, "dtype": dtype_name(settings.dtype)}
+        found += measure("recipe", case, attempts, settings, ceilings, facts, memory=True)
+    return found
+
+
+def _can_share(model: nn.Module, shares: dict[int, float]) -> bool:
+    if not isinstance(model, ARRN):
+        return True
+    try:
+        dropout_for(model, tuple(shares.items()))
+    except ArrnError:
+        return False
+    return True
 
 
 def step_case(batch: int, settings: BenchmarkSettings) -> tuple[str, dict[str, Fact]]:

@@ -25,12 +25,13 @@ _WORDS = {
     "resampling": "Resampling",
     "depthwise": "Depthwise 3x3, replicate padding",
     "augmentation": "A training step without and with TrivialAugmentWide",
+    "recipe": "A training step by the recipe frontier: the baselines, then the model",
 }
 
 
 def benchmark(
     subject: Annotated[
-        str, typer.Argument(help="step, inference, resampling, depthwise, augmentation or all.")
+        str, typer.Argument(help="step, inference, resampling, depthwise, augmentation, recipe or all.")
     ] = "all",
     *,
     model: Annotated[str, typer.Option(help="A name that `arrn models` lists.")] = "arrn_cifar10",
@@ -46,7 +47,7 @@ def benchmark(
         str | None, typer.Option(help="Of inference, such as 32,16,8 [default: from the top down to an eighth].")
     ] = None,
     baselines: Annotated[
-        str | None, typer.Option(help="Of inference, with commas between; 'none' for none [default: three].")
+        str | None, typer.Option(help="Of inference and recipe, with commas between; 'none' for none [default: three].")
     ] = None,
     compiled: Annotated[
         bool | None,

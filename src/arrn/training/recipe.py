@@ -200,7 +200,8 @@ class Recipe:
             )
         if self.distillation and self.cutmix and self.cutmix_from > 1:
             raise ArrnError(
-                f"distillation={self.distillation} takes all views alike, so cutmix_from must be 1, got {self.cutmix_from}"
+                f"distillation={self.distillation} takes all views alike, "
+                f"so cutmix_from must be 1, got {self.cutmix_from}"
             )
         if self.warm_up >= self.epochs:
             raise ArrnError(f"warm_up must be less than epochs, which is {self.epochs}, got {self.warm_up}")
