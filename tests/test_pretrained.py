@@ -124,6 +124,22 @@ def test_inputs_are_normalised_as_in_training() -> None:
         metadata.normalise(images.numpy())  # type: ignore[arg-type]
 
 
+def test_floats_that_are_not_of_full_scale_1_are_refused() -> None:
+    metadata = Metadata((0.49, 0.48, 0.45), (0.25, 0.24, 0.26))
+    images = torch.randint(256, (2, 3, 5, 7), dtype=torch.uint8)
+    images[0, 0, 0, 0] = 255
+    for wrong in (images.float(), images.half(), torch.full((1, 3, 4, 4), -40.0)):
+        with pytest.raises(arrn.ArrnError, match=r"should have 1 for full scale, but the largest is .* divide floats"):
+            metadata.normalise(wrong)
+    checkered = (torch.arange(16)[:, None] + torch.arange(16)) % 2.0
+    cubic = torch.nn.functional.interpolate(checkered.expand(1, 3, 16, 16), (61, 61), mode="bicubic")
+    assert float(cubic.max()) > 1.05
+    metadata.normalise(cubic)  # what resampling overshoots by is no mistake
+    metadata.normalise(torch.zeros(0, 3, 4, 4))
+    kelvin = Metadata((280.0,), (12.0,))  # of a network of the user's own
+    torch.testing.assert_close(kelvin.normalise(torch.full((1, 1, 4), 292.0)), torch.ones(1, 1, 4))
+
+
 def test_a_network_by_a_flag_is_refused() -> None:
     with pytest.raises(arrn.ArrnError, match=r"pretrained takes the folder that arrn\.save wrote, got True"):
         arrn.create_model("arrn_small", pretrained=True)

@@ -59,7 +59,7 @@ def test_a_shared_layer_is_saved_and_stays_shared(tmp_path: Path, monkeypatch: p
     model = arrn.create_model("own").bfloat16().eval()
     assert len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False)))
     arrn.save(model, tmp_path)
-    loaded = arrn.load(tmp_path)
+    loaded = arrn.load(tmp_path, dtype="saved")
     x = torch.randn(2, 3, 32, 32).bfloat16()
     assert torch.equal(loaded(x), model(x))
     assert len(list(loaded.parameters())) == len(list(model.parameters()))
@@ -81,7 +81,7 @@ def test_views_of_one_memory_are_saved(tmp_path: Path, monkeypatch: pytest.Monke
 def test_channels_last_and_dtype_survive(tmp_path: Path) -> None:
     model = small().to(torch.bfloat16).to(memory_format=torch.channels_last)
     arrn.save(model, tmp_path)
-    loaded = arrn.load(tmp_path)
+    loaded = arrn.load(tmp_path, dtype="saved")
     assert loaded.stem.weight.dtype == torch.bfloat16
     assert torch.equal(loaded.base.block.expand.weight, model.base.block.expand.weight)
 
@@ -113,11 +113,34 @@ def test_every_dtype_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(_builders, "norm_first", norm_first)
     for mixed in (model, narrow_but_for_norms(arrn.create_model("norm_first"))):
         arrn.save(mixed, tmp_path)
-        loaded = arrn.load(tmp_path)
+        assert set(dtypes(arrn.load(tmp_path)).values()) == {torch.float32, torch.int64}
+        loaded = arrn.load(tmp_path, dtype="saved")
         assert dtypes(loaded) == dtypes(mixed)
         assert torch.equal(loaded(x), mixed(x))
         pretrained = arrn.create_model(mixed.config["name"], pretrained=tmp_path)
         assert set(dtypes(pretrained).values()) == {torch.float32, torch.int64}
+
+
+def test_half_precision_is_loaded_as_float32_unless_asked(tmp_path: Path) -> None:
+    model = small().eval()
+    x = torch.randn(2, 3, 8, 8)
+    arrn.save(model.half(), tmp_path)
+    loaded = arrn.load(tmp_path)
+    assert set(dtypes(loaded).values()) == {torch.float32, torch.int64}
+    torch.testing.assert_close(loaded(x), model.float()(x))  # in float32, and the smoothing as good as new
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        assert set(dtypes(arrn.load(tmp_path, dtype=dtype)).values()) == {dtype, torch.int64}
+    assert torch.equal(arrn.load(tmp_path, dtype=torch.float64)(x.double()), arrn.load(tmp_path).double()(x.double()))
+    arrn.save(small().double(), tmp_path)
+    assert set(dtypes(arrn.load(tmp_path)).values()) == {torch.float64, torch.int64}  # nothing is lost unasked
+    for wrong in (torch.int8, torch.complex64, "float16"):
+        with pytest.raises(arrn.ArrnError, match=r"dtype must be a dtype for real numbers, such as torch\.float32"):
+            arrn.load(tmp_path, dtype=wrong)
+
+
+def test_shipped_weights_answer_the_obvious_call() -> None:
+    model = arrn.load(Path(__file__).parents[1] / "weights" / "arrn_small")
+    assert model(model.metadata.normalise(torch.rand(2, 3, 16, 16))).shape == (2, 10)
 
 
 class Complex(nn.Module):

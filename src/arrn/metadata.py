@@ -18,6 +18,9 @@ from arrn.signal.scaling import Normalisation, check_statistics
 LONGEST_WINDOW = 1e9
 """The seconds that an input spans, at most; how many samples they are is bounded where clips are read."""
 
+_FAR_ABOVE = 2.0
+"""Full scale is 1. Bicubic resampling overshoots to 1.45 at most (torch's, over two axes)."""
+
 
 @dataclass(frozen=True)
 class Metadata:
@@ -60,7 +63,7 @@ class Metadata:
 
         Raises:
             ArrnError: where mean and standard deviation are not known, or are those of another number of channels;
-                for samples of another dtype.
+                for samples of another dtype, and for floats far beyond full scale, such as those of 0 to 255.
 
         >>> Metadata(mean=(0.5,), std=(0.25,)).normalise(torch.tensor([[[0.5, 1.0]]]))
         tensor([[[0., 2.]]])
@@ -73,8 +76,27 @@ class Metadata:
         check_tensor(x)
         if x.ndim < 3 or x.shape[1] != len(self.mean):
             raise ArrnError(f"expected shape (batch, {len(self.mean)}, *space), got {tuple(x.shape)}")
+        self._check_scale(x)
         answer: torch.Tensor = Normalisation(self.mean, self.std).to(x.device)(x)
         return answer
+
+    def _check_scale(self, x: torch.Tensor) -> None:
+        """Refuses floats that were not divided by full scale, or that are normalised already.
+
+        Only where the statistics are those of samples between -1 and 1: a network of the user's own may have others.
+        """
+        assert self.mean is not None
+        assert self.std is not None
+        usual = max(map(abs, self.mean)) <= 1 and max(self.std) <= 0.5
+        if not (usual and x.is_floating_point() and x.numel()) or torch.compiler.is_compiling():
+            return
+        largest = float(x.detach().abs().amax())
+        if largest > _FAR_ABOVE:
+            raise ArrnError(
+                f"floats should have 1 for full scale, but the largest is {largest:.4g}: give samples as they are "
+                "stored (uint8 images, int16 sound), or divide floats of 0 to 255 by 255; samples that are normalised "
+                "already need no second time"
+            )
 
     def for_classes(self, count: int) -> Metadata:
         """The same for a network of `count` classes: the names of another number of classes are not theirs.

@@ -9,10 +9,10 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors.torch
 import torch
@@ -68,31 +68,52 @@ def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | No
         raise ArrnError(f"cannot write {directory}: {error.strerror or error}") from error
 
 
-def load(path: str | os.PathLike[str]) -> nn.Module:
+def load(path: str | os.PathLike[str], dtype: torch.dtype | Literal["saved"] | None = None) -> nn.Module:
     """Reads a network that `save` wrote; it is in evaluation mode, on the CPU, with its `metadata`.
 
-    Every tensor has the dtype that it was saved with.
+    Args:
+        path: the directory.
+        dtype: of the network. None is float32 for what was saved in half precision, which takes half of the room in a
+            file but few inputs come in; all else stays as it was saved. ``"saved"`` keeps half precision too, and a
+            dtype such as ``torch.bfloat16`` or ``torch.float64`` is that of every real number.
 
     Raises:
         ArrnError: for a missing, truncated, damaged, foreign or newer file, a pickle, a wrong tensor shape, weights
-            that are not finite, or names for another number of classes than the network has.
+            that are not finite, or names for another number of classes than the network has; for another `dtype`.
     """
+    if not (dtype in (None, "saved") or (isinstance(dtype, torch.dtype) and dtype in DTYPES)):
+        raise ArrnError(
+            f"dtype must be a dtype for real numbers, such as torch.float32, or 'saved' or None, got {dtype!r:.80}"
+        )
     saved = _read(Path(path))
     weights = saved.weights
     try:
-        return _load(saved)
+        return _load(saved, dtype)
     except ArrnError:
         again = _read(Path(path))
         if (again, again.weights) == (saved, weights):
             raise
-        return _load(again)  # somebody saved a network there meanwhile
+        return _load(again, dtype)  # somebody saved a network there meanwhile
 
 
-def _load(saved: _Saved) -> nn.Module:
+def _load(saved: _Saved, dtype: torch.dtype | Literal["saved"] | None) -> nn.Module:
     model = saved.build({})
-    _cast_unsaved_buffers(model, saved.dtype, saved.buffer_dtypes)
-    saved.fill(model, keep_dtypes=True)
+    as_read = _as_saved if dtype == "saved" else _widened
+    buffer_dtypes = {module: as_read(own) for module, own in saved.buffer_dtypes.items()}
+    _cast_unsaved_buffers(model, as_read(saved.dtype), buffer_dtypes)
+    saved.fill(model, as_read)
+    if isinstance(dtype, torch.dtype):
+        model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
     return model.eval()
+
+
+def _as_saved(dtype: torch.dtype) -> torch.dtype:
+    return dtype
+
+
+def _widened(dtype: torch.dtype) -> torch.dtype:
+    """At least single precision."""
+    return torch.float32 if dtype.is_floating_point and dtype.itemsize < torch.float32.itemsize else dtype
 
 
 def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **options: Any) -> nn.Module:
@@ -124,7 +145,7 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **
         raise ArrnError(f"{pretrained} holds the weights of {saved.name!r}, not of {name!r}")
     classes = options.pop("num_classes", None)  # the saved classifier must fit the saved weights first
     model = saved.build(options)
-    saved.fill(model, keep_dtypes=False)
+    saved.fill(model, None)
     if classes is not None and classes != classes_of(model):
         change_option(model, "num_classes", classes)
     return model
@@ -209,8 +230,12 @@ class _Saved:
         with built_within(elements):
             return make()
 
-    def fill(self, model: nn.Module, *, keep_dtypes: bool) -> None:
-        """Puts all of the saved tensors into a network, or none; with the file's dtypes or with the network's own.
+    def fill(self, model: nn.Module, as_read: Callable[[torch.dtype], torch.dtype] | None) -> None:
+        """Puts all of the saved tensors into a network, or none.
+
+        Args:
+            model: the network.
+            as_read: from the dtype of a tensor in the file to its dtype in the network; None leaves the network's own.
 
         Raises:
             ArrnError: for tensors that are missing, of another shape, not the network's, damaged, or not finite.
@@ -238,10 +263,10 @@ class _Saved:
         learnt = {name: tensor for name, tensor in tensors.items() if first_not_finite({name: state[name]}) is None}
         if (odd := first_not_finite(learnt)) is not None:
             raise ArrnError(f"{path}: {odd} holds what is no finite number: the training of this network diverged")
-        if keep_dtypes:
+        if as_read is not None:
             for name, own in state.items():
                 # In place: a tensor that two layers share stays shared, as it would not with `assign=True`.
-                own.data = own.data.to(tensors[name].dtype)
+                own.data = own.data.to(as_read(tensors[name].dtype))
         model.load_state_dict({name: tensors[_uncompiled(name)] for name in model.state_dict()})
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,3 +99,19 @@ def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:
         tiny_settings(easy, epochs=1), options=TINY | {"sizes": [16, 8, 4], "features": [4, 4, 4]}
     )
     assert "no image is above 8, so the levels above it are not trained" in said_by(high, tmp_path / "high")[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({"model": "arrn_smal"}, "unknown model 'arrn_smal'; did you mean 'arrn_small'"),
+        ({"options": {"szies": [8, 4]}}, "unknown option of model 'arrn': 'szies'; did you mean 'sizes'"),
+    ],
+)
+def test_mistyped_names_are_found_before_any_data_are_read(
+    easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], wrong: str
+) -> None:
+    monkeypatch.setattr("arrn.runs.training.open_run_data", lambda *arguments: pytest.fail("it reads the data"))
+    with pytest.raises(ArrnError, match=wrong):
+        run_training(dataclasses.replace(tiny_settings(easy), **changed), tmp_path / "run", Machine("cpu"))
+    assert not (tmp_path / "run").exists()

@@ -13,6 +13,7 @@ from arrn.data import Examined, Form, word_for
 from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import create_model, model_options
+from arrn.models.registry import takes_option
 from arrn.models.rivals import SwitchableNetwork
 from arrn.nn.arrn import ARRN
 from arrn.nn.network import Network, note_option, signal_axes
@@ -88,13 +89,18 @@ def _with_shares(model: nn.Module, recipe: Recipe, settings: RunSettings, say: C
     return recipe
 
 
+def check_names(settings: RunSettings) -> None:
+    """Refuses a model, or an option of it, by a name that there is not: before any sample is read, which takes long."""
+    known = model_options(settings.model)
+    for name in settings.options:
+        if not takes_option(settings.model, name):
+            raise unknown_name(f"option of model {settings.model!r}:", name, known)
+
+
 def _complete_options(settings: RunSettings, train: Examined) -> dict[str, Any]:
     """The run's options of its model, with what the data decide."""
     known = model_options(settings.model)
     options = dict(settings.options)
-    for name in options:
-        if name not in known:
-            raise unknown_name(f"option of model {settings.model!r}:", name, known)
     classes = len(train.source.class_names)
     if options.setdefault("num_classes", classes) != classes:
         raise ArrnError(f"num_classes is {options['num_classes']!r}, but the data set has {classes} classes")

@@ -44,14 +44,14 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
     """
     if (folder / RUN_FILE).exists() and not is_finished(folder):
         raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train ... --out {folder} --resume`")
-    model = load(folder)
+    model = load(folder, torch.float32)
     metadata = model.metadata
     assert isinstance(metadata, Metadata)
     if metadata.mean is None or metadata.std is None:
         raise ArrnError(
             f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
-    order_memory(model.float().to(device), as_network(model).ndim)
+    order_memory(model.to(device), as_network(model).ndim)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
 
 

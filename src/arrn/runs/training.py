@@ -16,6 +16,7 @@ from arrn.metadata import Metadata
 from arrn.models import registry
 from arrn.models.limits import built_within, seems_large
 from arrn.provenance import provenance
+from arrn.runs.building import check_names
 from arrn.runs.device import make_deterministic, pick_device
 from arrn.runs.preparing import prepare
 from arrn.runs.run_folder import BOARD, CHECKPOINTS, LOG, RECIPE_FILE, cleared_on_bad_input, occupied, prepare_folder
@@ -51,6 +52,7 @@ def run_training(
         RunError: for a run that had to stop.
     """
     machine = machine or Machine()
+    check_names(settings)
     device = team_device(pick_device(machine.device))
     if machine.tensorboard:
         check_tensorboard()
