@@ -103,8 +103,15 @@ def _load(saved: _Saved, dtype: torch.dtype | Literal["saved"] | None) -> nn.Mod
     _cast_unsaved_buffers(model, as_read(saved.dtype), buffer_dtypes)
     saved.fill(model, as_read)
     if isinstance(dtype, torch.dtype):
-        model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        _cast(model, dtype)
     return model.eval()
+
+
+def _cast(module: nn.Module, dtype: torch.dtype, *, recurse: bool = True) -> None:
+    """As `.to(dtype)` does it, which would also make complex numbers real, and always reach the modules below."""
+    module._apply(  # type: ignore[no-untyped-call]
+        lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, recurse=recurse
+    )
 
 
 def _as_saved(dtype: torch.dtype) -> torch.dtype:
@@ -369,10 +376,7 @@ def _cast_unsaved_buffers(model: nn.Module, usual: torch.dtype, others: Mapping[
     for name, present in _dtypes_of_unsaved_buffers(model).items():
         dtype = others.get(name, usual)
         if dtype != present:
-            # As `.to` does it, which would also reach the modules below: `Resampling` then casts from float64.
-            modules[name]._apply(
-                lambda tensor, dtype=dtype: tensor.to(dtype) if tensor.is_floating_point() else tensor, recurse=False
-            )
+            _cast(modules[name], dtype, recurse=False)  # `Resampling` then casts from float64
 
 
 def _uncompiled(name: str) -> str:
