@@ -89,9 +89,9 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
 
 # From the ground up: a floor imports those before it.
 FLOORS = [
-    *("errors", "datasets", "reading", "writing", "teamwork", "signal", "metadata", "gpu", "nn", "testing", "models"),
-    *("model_folder", "saving", "data", "timing", "provenance", "training", "evaluation", "runs", "experiments"),
-    *("figures", "benchmarks", "demo", "cli"),
+    *("errors", "datasets", "reading", "runtime", "writing", "teamwork", "signal", "metadata", "gpu", "nn", "testing"),
+    *("models", "model_folder", "saving", "data", "timing", "provenance", "training", "evaluation", "runs", "deploy"),
+    *("experiments", "figures", "benchmarks", "demo", "cli"),
 ]
 PACKAGE = ROOT / "src" / "arrn"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.startswith("__"))
@@ -126,6 +126,20 @@ def test_no_floor_depends_on_a_higher_one() -> None:
             if name.startswith("arrn.") and name != "arrn.__version__":
                 floor = name.split(".")[1]
                 assert FLOORS.index(floor) <= FLOORS.index(place), f"{path} imports {name}"
+
+
+def test_prediction_needs_neither_torch_nor_the_rest_of_the_library() -> None:
+    # The package is shipped by itself under another name, with `errors` and `reading` beside it.
+    for path in sorted((PACKAGE / "runtime").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 2:
+                assert node.module in {"errors", "reading"}, path
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in names:
+                assert name.partition(".")[0] not in {"arrn", "torch", "torchvision", "safetensors"}, f"{path}: {name}"
+    assert "torch" not in run_python("import sys, arrn.runtime; print(*sys.modules)").split()
 
 
 def test_every_module_is_a_topic_of_some_size() -> None:

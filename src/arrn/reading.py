@@ -12,7 +12,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from arrn.errors import ArrnError
+from .errors import ArrnError
 
 LARGEST_DOCUMENT = 2**24
 """The bytes of a JSON or TOML file, at most: 16 MiB, from which parsers make up to 400 MB of lists."""

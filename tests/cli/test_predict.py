@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import arrn.data
 import arrn.evaluation.prediction
+from arrn.runtime import Reader
 from commands import QUIET, Command
 from pictures import encoded, picture
 
@@ -69,12 +69,10 @@ def test_many_files_are_read_a_few_at_a_time(
 ) -> None:
     monkeypatch.chdir(files[0].parent)
     order: list[str] = []
-    model_input, read = "arrn.evaluation.prediction._predict_group", arrn.data.read_input
+    model_input, read = "arrn.evaluation.prediction._predict_group", Reader.read
     group = arrn.evaluation.prediction._predict_group
     monkeypatch.setattr("arrn.evaluation.prediction._TOGETHER", 2)
-    monkeypatch.setattr(
-        "arrn.data.read_input", lambda path, *rest, **more: (order.append("read"), read(path, *rest, **more))[1]
-    )
+    monkeypatch.setattr(Reader, "read", lambda self, *rest: (order.append("read"), read(self, *rest))[1])
     monkeypatch.setattr(model_input, lambda *given: (order.append("answer"), group(*given))[1])
     out = arrn_command("predict", finished, *(path.name for path in files), "--device", "cpu").out
     assert [row[0] for row in rows(out)] == [path.name for path in files]
@@ -146,7 +144,7 @@ def test_a_flag_takes_larger_images(arrn_command: Command, finished: Path, files
 def test_a_large_image_is_shown_at_its_own_size(
     arrn_command: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 1000)
+    monkeypatch.setattr("arrn.runtime.pictures._READ_WHOLE", 1000)
     (tmp_path / "a.jpg").write_bytes(encoded(picture(300, 400), "JPEG"))
     monkeypatch.chdir(tmp_path)
     assert rows(arrn_command("predict", finished, "a.jpg", "--device", "cpu").out)[0][:2] == ["a.jpg", "300x400"]

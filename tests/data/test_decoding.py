@@ -214,7 +214,7 @@ def test_a_large_image_is_averaged_as_it_is_read(mode: str, orientation: int, mo
     data = encoded(LARGE, "JPEG" if mode == "CMYK" else "PNG", mode, exif=exif)
     whole = decode(data, "x")
     assert torch.equal(decode(data, "x", least=(20, 20)), whole)  # it is not as large as that
-    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 1000)
+    monkeypatch.setattr("arrn.runtime.pictures._READ_WHOLE", 1000)
     assert torch.equal(decode(data, "x", least=(46, 67)), whole)  # half of it would be too little
     for least in ((22, 20), (20, 30)):
         small = decode(data, "x", least=least)
@@ -227,7 +227,7 @@ def test_a_large_image_is_averaged_as_it_is_read(mode: str, orientation: int, mo
 
 
 def test_what_is_transparent_shows_white_in_a_large_image_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 100)
+    monkeypatch.setattr("arrn.runtime.pictures._READ_WHOLE", 100)
     pixels = np.zeros((16, 16, 4), np.uint8)
     pixels[:, 8:] = (10, 20, 30, 255)
     small = decode(encoded(pixels, "PNG", "RGBA"), "x", least=(4, 4))
@@ -241,7 +241,7 @@ def test_what_is_transparent_shows_white_in_a_large_image_too(monkeypatch: pytes
 
 
 def test_jpeg_is_decoded_at_a_part_of_its_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 1000)
+    monkeypatch.setattr("arrn.runtime.pictures._READ_WHOLE", 1000)
     loaded: list[tuple[int, int]] = []
     convert = Image.Image.convert
     data = encoded(LARGE, "JPEG", quality=95)

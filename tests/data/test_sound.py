@@ -20,12 +20,12 @@ from arrn.data import (
     Window,
     decode_wav,
     examine,
-    fit_window,
     open_dataset,
-    read_input,
     wav_header,
 )
 from arrn.errors import ArrnError
+from arrn.runtime import Reader
+from arrn.runtime.wav import fit_window
 from arrn.signal import resample
 from sounds import float_wav, tone, wav_bytes, write_audio_parquet, write_tones, write_wav
 
@@ -141,12 +141,12 @@ def test_a_window_of_less_than_a_sample_has_one() -> None:
 
 def test_a_single_clip_keeps_its_rate(tmp_path: Path) -> None:
     for rate in (64, 100):
-        assert read_input(write_wav(tmp_path / "a.wav", tone(rate, 3), rate), 1, 1, seconds=0.5).shape == (
+        assert Reader(1, 1, seconds=0.5).read(write_wav(tmp_path / "a.wav", tone(rate, 3), rate)).samples.shape == (
             1,
             rate / 2,
         )
     with pytest.raises(BadSample, match=r"a\.wav: not an npy file"):
-        read_input(tmp_path / "a.wav", ndim=3, channels=1)
+        Reader(3, 1).read(tmp_path / "a.wav")
 
 
 CLIP = tone(500, 40, 0.3)
@@ -227,7 +227,7 @@ def test_of_a_window_no_more_is_read_than_is_heard(length: int, seconds: float, 
     window = Window(seconds)
     heard, same = decode_wav(data, "x", window)
     assert same == header
-    assert torch.equal(heard, fit_window(whole, window.samples(100)))
+    assert torch.equal(heard, torch.from_numpy(fit_window(whole.numpy(), window.samples(100))))
 
 
 WHOLE = wav_bytes(CLIP, 500)
@@ -288,7 +288,7 @@ def test_a_window_of_too_many_samples_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArrnError, match=r"from 1 to 1,000,000, got 1000001"):
         Window(1.0, 1_000_001)
     with pytest.raises(BadSample, match=r"a\.wav: 1000000000.0 seconds at 64 a second .* more than the 33,554,432"):
-        read_input(write_wav(tmp_path / "a.wav", LOW, 64), 1, 1, seconds=1e9)
+        Reader(1, 1, seconds=1e9).read(write_wav(tmp_path / "a.wav", LOW, 64))
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:

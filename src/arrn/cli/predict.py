@@ -41,10 +41,13 @@ def predict(
 
     arrn predict runs/digits seven.wav
     """
-    from arrn.data import BadSample, header_size, read_input
+    import torch
+
+    from arrn.data import BadSample
     from arrn.evaluation import predict as answer
     from arrn.nn.network import as_network, as_policy, config_of
     from arrn.runs import load_network, pick_device
+    from arrn.runtime import Reader
 
     chosen = None if policy is None else as_policy(policy)
     model, metadata, normalisation = load_network(folder, pick_device(device))
@@ -52,20 +55,19 @@ def predict(
         say(f"{config_of(model)['name']} has no levels to skip: --policy changes nothing")
     network = as_network(model)
     axes, channels, window = network.ndim, normalisation.channels, metadata.window or 1.0
-    top = network.grids[0] if network.grids else None
+    reader = Reader(axes, channels, network.grids[0] if network.grids else None, window, max_pixels)
     readable: list[tuple[Path, Grid]] = []
     bad: list[BadSample] = []
 
     def read() -> Iterator[torch.Tensor]:
         for path in images:
             try:
-                size = header_size(path, str(path), max_pixels) if axes == 2 else None
-                pixels = read_input(path, axes, channels, window, top=top, max_pixels=max_pixels)
+                signal = reader.read(path)
             except BadSample as error:
                 bad.append(error)
                 continue
-            readable.append((path, size or tuple(pixels.shape[1:])))  # very large images are not read whole
-            yield pixels
+            readable.append((path, signal.size))  # very large images are not read whole
+            yield torch.from_numpy(signal.samples)
 
     inputs = read()
     first = list(islice(inputs, 1))

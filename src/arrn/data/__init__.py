@@ -6,15 +6,16 @@ from arrn.data.catalog import Dataset, list_datasets, open_dataset
 from arrn.data.decoding import PICTURES, Codec, decode, header_size
 from arrn.data.examining import Examined, examine, hold_out
 from arrn.data.folder import ClassFolders, ImageFolder
-from arrn.data.inputs import read_input
 from arrn.data.npz import NpzArrays
 from arrn.data.parquet import ParquetFiles
 from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets
 from arrn.data.published import CifarBatches, Stl10Binary
-from arrn.data.sound import SoundCodec, WavHeader, Window, decode_wav, fit_window, wav_header
-from arrn.data.source import IMAGE, SOUND, BadSample, Form, Selection, Source, word_for
+from arrn.data.sound import SoundCodec, decode_wav
+from arrn.data.source import IMAGE, SOUND, Form, Selection, Source, word_for
 from arrn.data.tinyimagenet import TinyImageNet
 from arrn.data.trivial_augment import TrivialAugmentWide
+from arrn.runtime.files import BadSample
+from arrn.runtime.wav import WavHeader, Window, wav_header
 from arrn.signal.scaling import Normalisation, full_scale
 
 __all__ = [
@@ -50,7 +51,6 @@ __all__ = [
     "decode",
     "decode_wav",
     "examine",
-    "fit_window",
     "fits_in_memory",
     "full_scale",
     "header_size",
@@ -60,7 +60,6 @@ __all__ = [
     "measure_statistics",
     "open_batches",
     "open_dataset",
-    "read_input",
     "wav_header",
     "word_for",
 ]

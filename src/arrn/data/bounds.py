@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 
 from arrn.errors import ArrnError
-from arrn.signal.grid import Grid
 
 MOST_SAMPLES = 2**25
 """Samples of a split; ImageNet-21k has 14 million."""
 
 MOST_CLASSES = 2**16
 """Classes of a set; ImageNet-21k has 21,841."""
-
-MOST_PIXELS = 64_000_000
-"""Pixels of an image, or voxels of a volume, unless a caller takes more: 8000x8000, or 400x400x400."""
-
-LONGEST_SIDE = 2**16 - 1
-"""Pixels along a side, which is what JPEG can hold: of longer ones a matrix that resamples them gets too large."""
-
-HIGHEST_RATE = 1_000_000
-"""Samples a second of sound; the fastest sound cards take 768,000."""
-
-MOST_CHANNELS = 256
-"""Channels of a wav file."""
-
-MOST_SOUND = 2**25
-"""Numbers, samples times channels, that are read of one clip: six minutes of stereo at 44,100 a second."""
 
 # What decompresses to more than the first is refused where it is also more than so many times what is stored. Masks
 # of volumes, the emptiest of honest data, compress by about a hundred; a file of zeros by a thousand and more.
@@ -52,28 +35,6 @@ def check_unpacked(claimed: int, stored: int, what: str) -> None:
     """
     if claimed > max(_UNPACKED_FREELY, _MOST_UNPACKED * stored):
         raise ArrnError(f"{what} holds {claimed:,} bytes in {stored:,} of the file, as no images do")
-
-
-def check_pixels(size: Grid, most: int | None = None) -> str | None:
-    """What is wrong with the size of an image or a volume; None where nothing is.
-
-    Args:
-        size: its grid.
-        most: pixels, or voxels, that are taken; None is `MOST_PIXELS`.
-
-    >>> check_pixels((9400, 9400))
-    'its size, 9400x9400, is 88,360,000 pixels, more than the 64,000,000 that are read'
-    """
-    most = MOST_PIXELS if most is None else most
-    shape = "x".join(map(str, size))
-    if min(size) < 1:
-        return f"its size, {shape}, cannot be meant"
-    if math.prod(size) > most:
-        words = "pixels" if len(size) == 2 else "voxels"
-        return f"its size, {shape}, is {math.prod(size):,} {words}, more than the {most:,} that are read"
-    if max(size) > LONGEST_SIDE:
-        return f"its size, {shape}, has a side of more than {LONGEST_SIDE:,}"
-    return None
 
 
 def check_samples(count: int, where: object) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from arrn.data.layouts import LAYOUTS, LOOKED_FOR, Splits, download
 from arrn.data.published import SAMPLE_FOLDER, default_root
-from arrn.data.sound import Window
 from arrn.data.source import Source
 from arrn.datasets import DATASETS, facts_of
 from arrn.errors import ArrnError, unknown_name
+from arrn.runtime.wav import Window
 
 _FEWEST_CLASSES = 2
 

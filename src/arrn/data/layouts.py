@@ -19,10 +19,11 @@ from arrn.data.published import (
     find_stl10,
     imagenette_words,
 )
-from arrn.data.sound import SoundCodec, Window
+from arrn.data.sound import SoundCodec
 from arrn.data.source import SPLIT_NAMES, Source
 from arrn.data.tinyimagenet import TinyImageNet, download_tinyimagenet, find_tinyimagenet
 from arrn.errors import ArrnError
+from arrn.runtime.wav import Window
 
 
 @dataclass(frozen=True)

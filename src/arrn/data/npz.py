@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -18,9 +16,9 @@ from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
 from arrn.data.source import Form, Source
 from arrn.errors import ArrnError, first_line
 from arrn.reading import open_regular
-from arrn.signal.grid import Grid
+from arrn.runtime.files import Array
+from arrn.runtime.volumes import NpyHeader, array_layout, channels_to_front, read_npy_header
 
-Array: TypeAlias = np.ndarray[Any, Any]
 _NPY, _SUFFIX = b"\x93NUMPY", ".npy"  # how a single array begins, and what names in an archive end in
 _AT_ONCE = 2**24  # bytes
 _SIZES = ("", "_64", "_128", "_224")  # MedMNIST's names for one set at several sizes; none is 28
@@ -74,7 +72,7 @@ class NpzArrays(Source):
         if self._samples is None:
             with _opened(self.file) as archive:
                 self._samples = _array(archive, self.key, self.file)
-        return channels_to_front(self._samples[index], self._last)
+        return torch.from_numpy(channels_to_front(self._samples[index], self._last))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_samples": None}
@@ -196,61 +194,3 @@ def _labels(archive: zipfile.ZipFile, split: str, file: Path) -> torch.Tensor:
             )
         check_samples(count, f"{file}: {key}")
     return torch.from_numpy(_array(archive, key, file).reshape(count).astype(np.int64))
-
-
-@dataclass(frozen=True)
-class NpyHeader:
-    """What an npy file says of its array.
-
-    Attributes:
-        shape: of whole numbers of at least 0.
-        dtype: of numbers; objects, which would be pickled, are refused.
-        fortran: whether the first axis varies fastest.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
-
-    @property
-    def size(self) -> int:
-        """The bytes that follow the header."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def read_npy_header(stream: IO[bytes]) -> NpyHeader:
-    """Reads a header, and leaves the stream where the numbers begin.
-
-    Raises:
-        ValueError: for what is none, and for arrays of objects, which are pickles; numpy may raise more.
-    """
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
-    if dtype.hasobject:
-        raise ValueError("it holds objects of Python, a pickle, which could run any code")
-    if min(shape, default=0) < 0 or dtype.itemsize == 0:
-        raise ValueError(f"an array of shape {shape} of {dtype} cannot be meant")
-    return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran))
-
-
-def array_layout(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Grid, int, bool] | None:
-    """The grid of one image or volume, the number of its channels, and whether they are the last axis.
-
-    None for what is neither: not uint8, or of other axes.
-
-    >>> array_layout((28, 28, 3), np.dtype("uint8"))
-    ((28, 28), 3, True)
-    >>> array_layout((28, 28, 28), np.dtype("uint8"))
-    ((28, 28, 28), 1, False)
-    """
-    coloured = len(shape) >= 3 and shape[-1] in (1, 3) and min(shape[:-1]) > 3
-    grid = shape[:-1] if coloured else shape
-    if dtype != np.uint8 or len(grid) not in (2, 3) or min(grid) < 1:
-        return None
-    return grid, shape[-1] if coloured else 1, coloured
-
-
-def channels_to_front(sample: Array, channels_last: bool) -> torch.Tensor:
-    """A copy of one image or volume, (channels, *grid)."""
-    return torch.from_numpy((np.moveaxis(sample, -1, 0) if channels_last else sample[None]).copy())

@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
-from arrn.data.bounds import HIGHEST_RATE, check_samples, check_unpacked, numbered_classes
+from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
 from arrn.data.decoding import PICTURES, Codec
-from arrn.data.sound import SoundCodec, Window
+from arrn.data.sound import SoundCodec
 from arrn.data.source import IMAGE, SPLIT_NAMES, BadSample, Source
 from arrn.errors import ArrnError, first_line, needs
 from arrn.reading import check_regular
+from arrn.runtime.wav import HIGHEST_RATE, Window
 
 # What Hugging Face's metadata call columns of files; where they say nothing, the name of the column tells.
 _IMAGES, _SOUNDS = "Image", "Audio"

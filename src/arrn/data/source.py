@@ -10,6 +10,7 @@ import torch
 
 from arrn.data.bounds import check_class_names, check_samples
 from arrn.errors import ArrnError
+from arrn.runtime.files import BadSample as BadSample
 
 _WORDS = {1: "clip", 2: "image", 3: "volume"}
 
@@ -51,24 +52,6 @@ SOUND = Form(1, 1, torch.int16)
 def word_for(ndim: int) -> str:
     """What a sample of `ndim` axes is called: a clip, an image or a volume."""
     return _WORDS[ndim]
-
-
-class BadSample(ArrnError):  # noqa: N818 - it is also what reports list, not only what is raised
-    """A sample that cannot be used: its file is missing or corrupt, or its label means nothing.
-
-    Attributes:
-        where: the file, or the file and the row.
-        reason: what is wrong with it.
-    """
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where}: {reason}")
-        self.where = where
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[type[BadSample], tuple[str, str]]:
-        # Worker processes send their errors home pickled; by default that would pass the message as `where`.
-        return type(self), (self.where, self.reason)
 
 
 class Source(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -12,21 +12,11 @@ from torch import nn
 
 from arrn.errors import ArrnError, unknown_name
 from arrn.metadata import Metadata
+from arrn.runtime.levels import Policy as Policy
+from arrn.runtime.levels import as_policy as as_policy
 from arrn.signal.grid import Grid, Size, format_sizes, grid_of, level_at_least
 from arrn.signal.kernels import Kernel, kernel, kernel_options
 from arrn.signal.resample import resample
-
-Policy: TypeAlias = Literal["exact", "cheap"]
-"""Which level an input between two grids enters at: the next higher grid's, or the next lower one's."""
-
-
-def as_policy(policy: str) -> Policy:
-    """The policy of that name; refuses others."""
-    if policy == "exact":
-        return "exact"
-    if policy == "cheap":
-        return "cheap"
-    raise unknown_name("policy", policy, ("exact", "cheap"))
 
 
 class Network(nn.Module):

@@ -10,12 +10,14 @@ from typing import TypeAlias
 import torch
 
 from arrn.errors import ArrnError
+from arrn.runtime.levels import Grid as Grid
+from arrn.runtime.levels import covers as covers
+from arrn.runtime.levels import format_grid as format_grid
+from arrn.runtime.levels import level_at_least as level_at_least
+from arrn.runtime.levels import level_at_most as level_at_most
 
 Size: TypeAlias = int | Sequence[int]
 """What users write: one number for every axis, or one number per axis."""
-
-Grid: TypeAlias = tuple[int, ...]
-"""What the code works with: the number of samples along each axis; sample i of N sits at (i + 1/2)/N."""
 
 
 def as_count(value: object) -> int:
@@ -76,32 +78,6 @@ def check_descent(upper: Grid, lower: Grid) -> None:
             f"a ladder must decrease: {format_grid(lower)} follows {format_grid(upper)}, but no axis "
             "may grow and at least one must shrink"
         )
-
-
-def covers(grid: Grid, other: Grid) -> bool:
-    """Whether `grid` has at least as many samples as `other` along every axis."""
-    return all(n >= m for n, m in zip(grid, other, strict=True))
-
-
-def level_at_least(ladder: Sequence[Grid], grid: Grid) -> int:
-    """The lowest level whose grid holds all that `grid` holds; the top where none does."""
-    for n in range(len(ladder) - 1, -1, -1):
-        if covers(ladder[n], grid):
-            return n
-    return 0
-
-
-def level_at_most(ladder: Sequence[Grid], grid: Grid) -> int:
-    """The highest level whose grid is no finer than `grid` along any axis; the base where none is."""
-    for n, rung in enumerate(ladder):
-        if covers(grid, rung):
-            return n
-    return len(ladder) - 1
-
-
-def format_grid(grid: Grid) -> str:
-    """`32` for a square or cube, `32x24` where axes differ."""
-    return str(grid[0]) if len(set(grid)) == 1 else "x".join(map(str, grid))
 
 
 def format_sizes(grids: Sequence[Grid]) -> tuple[Size, ...]:

@@ -9,9 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from arrn.data import BadSample, read_input
+from arrn.runtime import BadSample, Reader
 from arrn.signal import resample
 from pictures import picture
+
+
+def read_input(path: Path, ndim: int, channels: int, **options: object) -> torch.Tensor:
+    return torch.from_numpy(Reader(ndim, channels, **options).read(path).samples)
 
 
 def save_array(path: Path, array: np.ndarray) -> Path:
@@ -114,7 +118,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_large_image_is_read_at_a_part_of_its_resolution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a network sees of it, on its own grid, is what it sees of the whole image, to a grey level or so."""
-    monkeypatch.setattr("arrn.data.decoding._READ_WHOLE", 10_000)
+    monkeypatch.setattr("arrn.runtime.pictures._READ_WHOLE", 10_000)
     Image.fromarray(picture(300, 420)).save(tmp_path / "a.png")
     whole, part = (read_input(tmp_path / "a.png", 2, 3, top=top) for top in (None, (8, 8)))
     assert part.shape == (3, 75, 105)

@@ -1,0 +1,26 @@
+"""Prediction without torch: inputs of any kind decoded, grouped by level, answered in order.
+
+Modules here import each other, `errors` and `reading` by relative names, and numpy and Pillow: the small distribution
+for running exported networks holds this package under another name.
+"""
+
+from .answers import Answer, AnswerList
+from .cascade import Cascade, calibrate
+from .files import BadSample
+from .levels import Grid, Policy
+from .predictor import Predictor
+from .signals import Reader, Signal, to_unit_scale
+
+__all__ = [
+    "Answer",
+    "AnswerList",
+    "BadSample",
+    "Cascade",
+    "Grid",
+    "Policy",
+    "Predictor",
+    "Reader",
+    "Signal",
+    "calibrate",
+    "to_unit_scale",
+]

@@ -1,0 +1,107 @@
+"""What a network says of an input: the class, how probable it is, and what the answer took."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArrnError, plain
+from .files import Array
+from .levels import Grid, format_grid
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the network says of one input.
+
+    Attributes:
+        label: the number of the most probable class.
+        name: that class's name; None where classes have no names.
+        probability: that the network gives it.
+        top: the most probable classes and their probabilities, highest first: names, or numbers where there are none.
+        size: the input's own grid.
+        level: the grid on which it entered the network; of a cascade, the last one that ran.
+        seconds: that it took, as a share of the inputs it ran with, without reading it and without warming up.
+        multiply_adds: of all that ran for it; None where they are not known.
+    """
+
+    label: int
+    name: str | None
+    probability: float
+    top: tuple[tuple[str | int, float], ...]
+    size: Grid
+    level: Grid
+    seconds: float
+    multiply_adds: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as data that JSON holds.
+
+        >>> Answer(1, "cat", 0.75, (("cat", 0.75),), (30, 40), (32, 32), 0.001).to_json()["top"]
+        [{'class': 'cat', 'probability': 0.75}]
+        """
+        return {
+            "label": self.label,
+            "class": self.name,
+            "probability": self.probability,
+            "top": [{"class": name, "probability": probability} for name, probability in self.top],
+            "size": list(self.size),
+            "level": list(self.level),
+            "seconds": self.seconds,
+            "multiply_adds": self.multiply_adds,
+        }
+
+    def _repr_html_(self) -> str:
+        return AnswerList([self])._repr_html_()
+
+
+def make_answer(
+    probabilities: Array,
+    names: Sequence[str] | None,
+    *,
+    size: Grid,
+    level: Grid,
+    top: int = 1,
+    seconds: float = 0.0,
+    multiply_adds: int | None = None,
+) -> Answer:
+    """The answer that probabilities of shape (classes,) are.
+
+    >>> make_answer(np.array([0.2, 0.7, 0.1]), None, size=(8, 8), level=(8, 8), top=2).top
+    ((1, 0.7), (0, 0.2))
+    """
+    order = np.argsort(-probabilities, kind="stable")[: max(top, 1)].tolist()
+    told = tuple((n if names is None else names[n], float(probabilities[n])) for n in order)
+    label = order[0]
+    name = None if names is None else names[label]
+    return Answer(label, name, told[0][1], told, size, level, seconds, multiply_adds)
+
+
+def check_top(top: int) -> None:
+    """Refuses a number of classes to tell that is no whole number above 0."""
+    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+        raise ArrnError(f"top is how many classes are told, a whole number from 1 on, got {top!r}")
+
+
+class AnswerList(list[Answer]):
+    """A list of answers that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = "".join(map(_row, self))
+        head = "".join(f"<th>{word}</th>" for word in ("class", "probability", "size", "level", "time"))
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _row(answer: Answer) -> str:
+    cells = (
+        "<br>".join(html.escape(plain(name)) for name, _ in answer.top),
+        "<br>".join(f"{probability:.1%}" for _, probability in answer.top),
+        "x".join(map(str, answer.size)),
+        format_grid(answer.level),
+        f"{1e3 * answer.seconds:.1f} ms",
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -1,0 +1,148 @@
+"""The cascade: the lowest level answers first, and inputs that it is not sure of climb; what that costs on average."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArrnError
+from .files import Array
+
+_POINTS = 100  # thresholds that a calibration keeps, at most
+
+
+def check_threshold(threshold: float) -> float:
+    """The threshold as a number; refuses what is none."""
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not threshold >= 0:
+        raise ArrnError(f"the threshold of a cascade is a probability from 0 to 1, got {threshold!r}")
+    return float(threshold)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One threshold on the held-out inputs.
+
+    Attributes:
+        threshold: an input stops climbing where a probability reaches it.
+        multiply_adds: of all levels that ran, on average over the inputs.
+        accuracy: the share of right answers.
+    """
+
+    threshold: float
+    multiply_adds: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """What thresholds cost and bring, measured on held-out inputs.
+
+    Attributes:
+        points: by ascending threshold, the first 0 (only the lowest level runs).
+        samples: how many inputs were held out.
+        source: which they were, in words.
+    """
+
+    points: tuple[Point, ...]
+    samples: int
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.points or self.points[0].threshold != 0:
+            raise ArrnError("a cascade needs its points, the first at threshold 0")
+
+    def threshold_for(self, budget: float) -> float:
+        """The largest threshold that kept the budget on the held-out inputs.
+
+        Args:
+            budget: million multiply-adds for an input, on average.
+
+        Raises:
+            ArrnError: for less than the lowest level alone takes.
+        """
+        if isinstance(budget, bool) or not isinstance(budget, int | float) or math.isnan(budget):
+            raise ArrnError(f"a budget is a number of million multiply-adds, got {budget!r}")
+        fitting = [point for point in self.points if point.multiply_adds <= 1e6 * budget]
+        if not fitting:
+            least = self.points[0].multiply_adds / 1e6
+            raise ArrnError(
+                f"a budget of {budget:g} million multiply-adds is too small: the lowest level alone takes {least:.3g}"
+            )
+        return fitting[-1].threshold
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as data that JSON holds."""
+        return {"samples": self.samples, "source": self.source, "points": [asdict(point) for point in self.points]}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Cascade:
+        """The cascade that `to_json` wrote.
+
+        Raises:
+            ArrnError: for what it did not write.
+        """
+        try:
+            points = tuple(
+                Point(*(_number(point[name]) for name in ("threshold", "multiply_adds", "accuracy")))
+                for point in document["points"]
+            )
+            cascade = cls(points, int(document["samples"]), str(document.get("source", "")))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArrnError(f"the calibration of the cascade cannot be read: {error}") from None
+        return cascade
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"a finite number is expected, got {value!r:.40}")
+    return float(value)
+
+
+def run_cascade(
+    confidences: Array, right: Array, highest: Array, costs: Sequence[int], threshold: float
+) -> tuple[Array, Array]:
+    """For each input, the multiply-adds of all levels that ran, and whether the answer was right.
+
+    Args:
+        confidences: the largest probability, shape (inputs, levels), levels highest first.
+        right: whether that class was right, of the same shape.
+        highest: the level of each input's own size, shape (inputs,); levels above it count for nothing.
+        costs: multiply-adds of each level.
+        threshold: see `Predictor`.
+    """
+    inputs, levels = confidences.shape
+    last = np.minimum(highest, levels - 1)
+    # The lowest level, the largest number, that is sure enough; else the input's own.
+    climbing = np.arange(levels - 1, -1, -1)
+    sure = confidences[:, climbing] >= threshold
+    stops = np.where(sure.any(axis=1), climbing[sure.argmax(axis=1)], 0)
+    stops = np.maximum(stops, last)
+    paid = np.cumsum(np.asarray(costs, np.float64)[::-1])[::-1]
+    return paid[stops], right[np.arange(inputs), stops]
+
+
+def calibrate(confidences: Array, right: Array, highest: Array, costs: Sequence[int], source: str = "") -> Cascade:
+    """The cost and the accuracy of thresholds, on held-out inputs; the arguments are those of `run_cascade`.
+
+    >>> sure, right = np.array([[0.9, 0.8], [0.9, 0.4]]), np.array([[True, True], [True, False]])
+    >>> found = calibrate(sure, right, np.array([0, 0]), (300, 100))
+    >>> [(point.multiply_adds, point.accuracy) for point in found.points]
+    [(100.0, 0.5), (250.0, 1.0), (400.0, 1.0)]
+    """
+    levels = np.arange(confidences.shape[1])
+    # Only where an input may go on does its probability decide anything.
+    deciding = np.unique(confidences[levels[None, :] > np.minimum(highest, len(levels) - 1)[:, None]])
+    if len(deciding) > _POINTS:
+        deciding = np.unique(np.quantile(deciding, np.linspace(0, 1, _POINTS), method="nearest"))
+    thresholds = np.unique([0.0, *np.nextafter(deciding, 2.0), 1.0 + 2**-20])
+    points: list[Point] = []
+    for threshold in thresholds.tolist():
+        paid, hits = run_cascade(confidences, right, highest, costs, threshold)
+        point = Point(threshold, float(paid.mean()), float(hits.mean()))
+        if not points or point.multiply_adds > points[-1].multiply_adds:
+            points.append(point)
+    return Cascade(tuple(points), len(confidences), source)

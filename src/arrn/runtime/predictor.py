@@ -1,0 +1,251 @@
+"""`Predictor`: inputs of any kind and of different sizes in, answers out, whatever computes the network."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from ..errors import ArrnError
+from .answers import Answer, AnswerList, check_top, make_answer
+from .cascade import Cascade, check_threshold
+from .files import Array
+from .levels import Grid, Policy, as_policy, format_grid, level_of
+from .signals import WORDS, Reader, Signal, is_array
+
+_TOGETHER = 64  # inputs at most that are kept, and run at once
+_NUMBERS = 2**27  # of the inputs that are kept: half a gigabyte in float32
+_PLACES = 2**22  # of the grids of a batch: 64 images of 256x256, or 16 volumes of 64x64x64
+
+
+class Predictor(ABC):
+    """A network that answers to inputs of any and different sizes. Threads may share one.
+
+    Inputs that enter the network on the same grid run together, a bounded number at a time; the answers come in the
+    order of the inputs. Engines derive from it: they give `run`, and `prepare` where there is something to set up.
+
+    Args:
+        grids: of the network's levels, highest first; none for a network that takes any size as it is.
+        ndim: axes of space.
+        channels: of the inputs.
+        class_names: a name for each class; None where they have none.
+        window: seconds of sound that an input spans.
+        policy: which level an input between two grids enters at.
+        costs: multiply-adds of one input at each level, highest first; None: not known.
+        cascade: for `budget`: what the calibration of the cascade found; None: not calibrated.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+    """
+
+    def __init__(
+        self,
+        *,
+        grids: Sequence[Grid],
+        ndim: int,
+        channels: int,
+        class_names: Sequence[str] | None = None,
+        window: float | None = None,
+        policy: Policy = "exact",
+        costs: Sequence[int] | None = None,
+        cascade: Cascade | None = None,
+        max_pixels: int | None = None,
+    ) -> None:
+        self.grids: tuple[Grid, ...] = tuple(grids)
+        self.ndim = ndim
+        self.channels = channels
+        self.class_names = None if class_names is None else tuple(class_names)
+        self.window = window
+        self.policy = as_policy(policy)
+        self.costs = None if costs is None else tuple(costs)
+        self.cascade = cascade
+        self.reader = Reader(ndim, channels, self.grids[0] if self.grids else None, window or 1.0, max_pixels)
+
+    @property
+    def kind(self) -> str:
+        """What the inputs are: "sound", "image" or "volume"."""
+        return WORDS[self.ndim]
+
+    @abstractmethod
+    def run(self, level: int, signals: Sequence[Array]) -> Array:
+        """The probabilities of the classes, float32 of shape (signals, classes), by the network from `level` down.
+
+        Args:
+            level: in `grids`, 0 for the highest. Signals are smoothed or interpolated to its grid.
+            signals: at least one, of any and different sizes, as `Signal.samples` holds them.
+
+        Threads may call it at once.
+        """
+
+    def prepare(self, level: int) -> None:  # noqa: B027 - most engines have nothing to do
+        """Called before `run` where time counts: sets up what the first run of a level would."""
+
+    def read(self, given: object, where: str | None = None) -> Signal:
+        """An input as `run` takes it: see `Reader.read`. Raises `BadSample` for what cannot be read."""
+        return self.reader.read(given, where)
+
+    def level_of(self, size: Grid) -> int:
+        """The level at which an input of that size enters, by the policy; the number of its grid in `grids`."""
+        return level_of(self.grids, size, self.policy) if self.grids else 0
+
+    def entry_grid(self, size: Grid, level: int) -> Grid:
+        """The grid on which an input of that size enters `level`."""
+        return self.grids[level] if self.grids else size
+
+    @overload
+    def __call__(
+        self,
+        inputs: list[Any] | tuple[Any, ...] | Iterator[Any],
+        *,
+        top: int = ...,
+        budget: float | None = ...,
+        threshold: float | None = ...,
+    ) -> AnswerList: ...
+
+    @overload
+    def __call__(
+        self, inputs: object, *, top: int = ..., budget: float | None = ..., threshold: float | None = ...
+    ) -> Any: ...
+
+    def __call__(
+        self, inputs: object, *, top: int = 1, budget: float | None = None, threshold: float | None = None
+    ) -> Any:
+        """The answer to one input, or a list of answers to many.
+
+        Args:
+            inputs: one input of those that `Reader.read` takes; or a list, a tuple or an iterator of them; or an array
+                with one axis more, the first, for the inputs.
+            top: how many classes each answer tells.
+            budget: million multiply-adds that an input may take on average: the cascade's threshold is then the one
+                that kept this budget when it was calibrated.
+            threshold: of the cascade: each input begins at the lowest level and climbs, up to the level of its own
+                size, until a probability reaches it. Without `budget` and `threshold` it goes to that level at once.
+
+        Raises:
+            ArrnError: for an input that cannot be read; `stream` goes on with the others.
+        """
+        many = _as_many(inputs, self.ndim)
+        found = AnswerList()
+        for answer in self.stream([inputs] if many is None else many, top=top, budget=budget, threshold=threshold):
+            if isinstance(answer, ArrnError):
+                raise answer
+            found.append(answer)
+        return found[0] if many is None else found
+
+    def stream(
+        self,
+        inputs: Iterable[object],
+        *,
+        top: int = 1,
+        budget: float | None = None,
+        threshold: float | None = None,
+    ) -> Iterator[Answer | ArrnError]:
+        """Answers in the order of the inputs; in the place of one that cannot be read stands its error.
+
+        Inputs are read a few at a time and let go once they are answered, so that any number of files fits into memory.
+        """
+        check_top(top)
+        chosen = self.threshold_for(budget, threshold)
+        return self._stream(inputs, top, chosen)
+
+    def _stream(self, inputs: Iterable[object], top: int, threshold: float | None) -> Iterator[Answer | ArrnError]:
+        group: list[Signal | ArrnError] = []
+        numbers = 0
+        for given in inputs:
+            try:
+                signal = self.read(given)
+                group.append(signal)
+                numbers += signal.samples.size
+                del signal
+            except ArrnError as error:
+                group.append(error)
+            if len(group) >= _TOGETHER or numbers >= _NUMBERS:
+                yield from self._answer(group, top, threshold)
+                group, numbers = [], 0
+        yield from self._answer(group, top, threshold)
+
+    def threshold_for(self, budget: float | None, threshold: float | None) -> float | None:
+        """The threshold of the cascade that is asked for; None for no cascade."""
+        if budget is None:
+            return None if threshold is None else check_threshold(threshold)
+        if threshold is not None:
+            raise ArrnError(f"give either a budget or a threshold, got budget={budget} and threshold={threshold}")
+        if self.cascade is None:
+            raise ArrnError(
+                "a budget needs a calibrated cascade: run `arrn evaluate FOLDER --cascade` once, or give a threshold "
+                "between 0 and 1"
+            )
+        return self.cascade.threshold_for(budget)
+
+    def _answer(
+        self, group: Sequence[Signal | ArrnError], top: int, threshold: float | None
+    ) -> list[Answer | ArrnError]:
+        found: list[Answer | ArrnError | None] = [each if isinstance(each, ArrnError) else None for each in group]
+        signals = {place: each for place, each in enumerate(group) if isinstance(each, Signal)}
+        runs = {place: _Run(self.level_of(signal.size)) for place, signal in signals.items()}
+        lowest = max(len(self.grids) - 1, 0)
+        waiting = {place: run.highest if threshold is None else max(lowest, run.highest) for place, run in runs.items()}
+        while waiting:
+            by_level: defaultdict[int, list[int]] = defaultdict(list)
+            for place, level in waiting.items():
+                by_level[level].append(place)
+            waiting = {}
+            for level, places in by_level.items():
+                rows, seconds = self._run_bounded(level, [signals[place] for place in places])
+                for place, row in zip(places, rows, strict=True):
+                    run = runs[place]
+                    run.seconds += seconds
+                    run.multiply_adds += 0 if self.costs is None else self.costs[level]
+                    if threshold is not None and level > run.highest and float(row.max()) < threshold:
+                        waiting[place] = level - 1
+                        continue
+                    size = signals[place].size
+                    found[place] = make_answer(
+                        row,
+                        self.class_names,
+                        size=size,
+                        level=self.entry_grid(size, level),
+                        top=top,
+                        seconds=run.seconds,
+                        multiply_adds=None if self.costs is None else run.multiply_adds,
+                    )
+        return [each for each in found if each is not None]
+
+    def _run_bounded(self, level: int, signals: Sequence[Signal]) -> tuple[list[Array], float]:
+        """Probabilities of each signal, by runs of a bounded size, and the seconds of one."""
+        self.prepare(level)
+        places = max(_count(self.entry_grid(signal.size, level)) for signal in signals)
+        many = max(1, min(_TOGETHER, _PLACES // places))
+        rows: list[Array] = []
+        began = time.perf_counter()
+        for first in range(0, len(signals), many):
+            rows += [*self.run(level, [signal.samples for signal in signals[first : first + many]])]
+        return rows, (time.perf_counter() - began) / len(signals)
+
+    def __repr__(self) -> str:
+        levels = " -> ".join(map(format_grid, self.grids)) or "any size"
+        classes = "" if self.class_names is None else f", {len(self.class_names)} classes"
+        return f"{type(self).__name__}({self.kind}, {levels}, {self.policy}{classes})"
+
+
+@dataclass
+class _Run:
+    """What an input has taken so far, and the highest level that it may climb to."""
+
+    highest: int
+    seconds: float = 0.0
+    multiply_adds: int = 0
+
+
+def _count(grid: Grid) -> int:
+    places = 1
+    for side in grid:
+        places *= side
+    return places
+
+
+def _as_many(inputs: Any, ndim: int) -> Iterable[object] | None:
+    """The inputs one by one; None for what is a single one."""
+    rows = is_array(inputs) and len(inputs.shape) == ndim + 2
+    return iter(inputs) if rows or isinstance(inputs, list | tuple | Iterator) else None
