@@ -38,6 +38,17 @@ class Attention(nn.Module):
         return self.attend(tokens, tokens, tokens)[0].transpose(1, 2).reshape(x.shape)
 
 
+class Shrink(nn.Module):
+    """Makes signals small, as a layer scale does."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.factor * x
+
+
 class ConvNeXtLike(nn.Module):
     """Works on channels last inside, with a layer scale that starts near zero."""
 
@@ -62,6 +73,10 @@ ACCEPTED = {
     "own replicate": nn.Sequential(ReplicateConv2d(4, 4, 5, padding=2), nn.ReLU(), ReplicateConv2d(4, 4, 3, padding=1)),
     "first zero padding without bias before it": nn.Sequential(conv("zeros"), nn.BatchNorm2d(4), nn.SiLU(), conv()),
     "group norm": nn.Sequential(conv(), nn.GroupNorm(2, 4), nn.SiLU(), conv()),
+    "instance norm last": nn.Sequential(conv(), nn.InstanceNorm2d(4)),
+    "instance norm between": nn.Sequential(conv(), nn.InstanceNorm2d(4), nn.SiLU(), conv()),
+    "instance norm with scales": nn.Sequential(conv(), nn.InstanceNorm2d(4, affine=True), nn.SiLU(), conv()),
+    "two instance norms": nn.Sequential(conv(), nn.InstanceNorm2d(4), nn.ReLU(), conv(), nn.InstanceNorm2d(4)),
     "squeeze-excitation": nn.Sequential(conv(), SqueezeExcitation(), conv()),
     "attention": nn.Sequential(conv(), Attention()),
     "channels last inside": ConvNeXtLike("replicate"),
@@ -85,6 +100,8 @@ REFUSED = {
         nn.Sequential(conv(bias=False), nn.BatchNorm2d(4), nn.SiLU(), nn.Sequential(conv("zeros"))),
         "3.0",
     ),
+    "zero padding before an instance norm": (nn.Sequential(conv(), conv("zeros"), nn.InstanceNorm2d(4)), "1"),
+    "zero padding in a block whose answer is small": (nn.Sequential(conv(), conv("zeros"), Shrink(1e-4)), "1"),
     "average pooling that counts its padding": (nn.Sequential(conv(), nn.AvgPool2d(3, 1, padding=1)), "1"),
     "attention with positions": (nn.Sequential(conv(), Attention(positions=81)), "1"),
     "zero padding, channels last inside": (nn.Sequential(nn.Conv2d(4, 4, 1), ConvNeXtLike("zeros")), "1.mix"),

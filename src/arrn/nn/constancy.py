@@ -200,16 +200,16 @@ def _randomise(module: nn.Module, generator: torch.Generator) -> None:
 
 
 def _probe(probe: nn.Module, x: torch.Tensor, context: torch.Tensor) -> torch.Size:
-    measure = _largest if preserves_zero(probe) else variation
-    trace = _Trace(probe, lambda tensor: measure(zero_sample(tensor)))
+    claims_zero = preserves_zero(probe)
+    trace = _Trace(probe, lambda tensor: _largest(zero_sample(tensor)) if claims_zero else variation(tensor))
     with trace:
         answer = _run(probe, x, context)
-    shape, answer = answer.shape, answer[:1]
-    if preserves_zero(probe) and _largest(answer) > 0:
-        raise _zero_error(trace, _largest(answer))
-    if not preserves_zero(probe) and _varies_over(answer, range(2, answer.ndim)) > TOLERANCE:
-        raise _constancy_error(trace, _varies_over(answer, range(2, answer.ndim)), probe.training, x.ndim - 2)
-    return shape
+    if claims_zero and _largest(answer[:1]) > 0:
+        raise _zero_error(trace, _largest(answer[:1]))
+    deviation = 0.0 if claims_zero else _varies_over(answer, range(2, answer.ndim))
+    if deviation > TOLERANCE:
+        raise _constancy_error(trace, deviation, probe.training, x.ndim - 2)
+    return answer.shape
 
 
 def zero_sample(tensor: torch.Tensor) -> torch.Tensor:
@@ -222,9 +222,14 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def _varies_over(tensor: torch.Tensor, space: Iterable[int]) -> float:
-    """How far a tensor is from constant over the axes `space`, relative to its largest value."""
-    stray = (tensor - tensor.mean(dim=tuple(space), keepdim=True)).abs().max()
-    return as_size(stray / tensor.abs().max().clamp_min(1e-30))
+    """How far the zero sample is from constant over the axes `space`, relative to the largest value of both samples.
+
+    Its own largest value is no measure: an instance norm answers a constant by rounding noise and nothing else.
+    """
+    zero = zero_sample(tensor)
+    stray = (zero - zero.mean(dim=tuple(space), keepdim=True)).abs().max()
+    largest = torch.maximum(tensor.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().max(), zero.abs().max())
+    return as_size(stray / largest.clamp_min(1e-30))
 
 
 def as_size(value: torch.Tensor) -> float:
@@ -233,7 +238,7 @@ def as_size(value: torch.Tensor) -> float:
 
 
 def variation(tensor: torch.Tensor) -> float:
-    """How far a tensor inside the block is from constant, in whichever layout makes that smallest.
+    """How far a tensor inside the block is from constant for the zero sample, in the layout that makes it smallest.
 
     Tokens (batch, tokens, channels) and channels-last signals are as good as (batch, channels,
     *space); tensors without space have none to vary over.

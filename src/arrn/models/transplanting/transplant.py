@@ -27,7 +27,7 @@ from arrn.models.transplanting.replacements import (
 )
 from arrn.models.transplanting.tracing import describe, norms_samples
 from arrn.nn.blocks import Head
-from arrn.nn.constancy import TOLERANCE, made_like, probe_of, variation, zero_sample
+from arrn.nn.constancy import TOLERANCE, made_like, probe_of, variation
 from arrn.nn.difference import FORMS, Form
 from arrn.nn.dropout import Draw, LaplacianDropout
 from arrn.nn.introspection import copy_unwrapped, unwrap
@@ -250,7 +250,7 @@ class _VariationWatch(fx.Interpreter):
         if n.op == "placeholder" or any(source in self.signals for source in n.all_input_nodes):
             self.signals.add(n)
             tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
-            if tensor and variation(zero_sample(value)) > TOLERANCE:
+            if tensor and variation(value) > TOLERANCE:
                 self.varying.add(n)
                 if self.culprit is None and not any(source in self.varying for source in n.all_input_nodes):
                     self.culprit = n
