@@ -69,7 +69,7 @@ def test_a_clip_of_no_length(arrn_command: Command, tmp_path: Path) -> None:
     arguments = ["train", root, *LADDER, "--option", "sizes=[64,32,16]", "--device", "cpu", "--epochs", 1]
     failed = arrn_command(*arguments, "--out", tmp_path / "run", code=2)
     assert f"{root / 'train' / 'low' / 'none.wav'}: it has no samples" in failed.err
-    assert "skipped 1 bad samples" in arrn_command(*arguments, "--skip-bad", "--out", tmp_path / "run").out
+    assert "skipped 1 bad sample: " in arrn_command(*arguments, "--skip-bad", "--out", tmp_path / "run").out
 
 
 def test_volumes_from_training_to_a_prediction(

@@ -147,6 +147,24 @@ def test_interrupted_before_training_it_says_so_in_a_line(
     assert weights(tmp_path) == weights(finished)
 
 
+def test_resume_does_not_ask_for_the_data_set(
+    arrn_command: Command, easy: Path, tmp_path: Path, finished: Path
+) -> None:
+    out = tmp_path / "run"
+    with interrupted_after(3, signal.SIGTERM):
+        arrn_command("train", easy, *QUICK, "--out", out, code=1)
+    other = arrn_command("train", "--resume", "--out", out, "--epochs", "9", code=2)
+    assert "was started otherwise: epochs was 2 and is now 9" in other.err
+    elsewhere = arrn_command("train", "sample", "--resume", "--out", out, code=2)
+    assert f"dataset was {str(easy)!r} and is now 'sample'" in elsewhere.err
+    arrn_command("train", "--resume", "--out", out, "--device", "cpu")
+    assert weights(out) == weights(finished)
+    for arguments in ([], ["--resume"], ["--out", out]):
+        assert "name the data set to train on" in arrn_command("train", *arguments, code=2).err
+    nowhere = arrn_command("train", "--resume", "--out", tmp_path / "nowhere", code=2)
+    assert f"there is no run in {tmp_path / 'nowhere'} to resume" in nowhere.err
+
+
 def test_where_there_is_no_run_none_is_resumed(arrn_command: Command, easy: Path, tmp_path: Path) -> None:
     for out in (tmp_path / "mistyped", tmp_path):
         failed = arrn_command("train", easy, *QUICK, "--out", out, "--resume", code=2)
@@ -259,12 +277,27 @@ def test_bad_samples_are_named_or_skipped_and_counted(arrn_command: Command, tmp
     bad = data / "train" / "blue" / "001.png"
     bad.write_bytes(bad.read_bytes()[:75])
     command = ["train", data, *QUICK, "--out", tmp_path / "run"]
-    assert f"{bad}: cannot be decoded" in arrn_command(*command, code=2).err
-    assert "skipped 1 bad samples" in arrn_command(*command, "--skip-bad").out
+    refused = arrn_command(*command, code=2).err
+    assert f"{bad}: cannot be decoded" in refused
+    assert refused.endswith("; --skip-bad goes on without samples that cannot be read\n")
+    assert f"skipped 1 bad sample: {bad}: cannot be decoded" in arrn_command(*command, "--skip-bad").out
+    assert (tmp_path / "run" / "skipped.txt").read_text().startswith(f"{bad}: cannot be decoded")
     (data / "test" / "red" / "000.png").write_bytes(b"")
     out = arrn_command("evaluate", tmp_path / "run", "--resolutions", "8", "--device", "cpu").out
-    assert "skipped 1 bad samples" in out  # as the run was trained
-    assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["skipped"] == 1
+    assert f"skipped 1 bad sample: {data / 'test' / 'red' / '000.png'}: it is empty" in out  # as the run was trained
+    found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert (found["skipped"], len(found["skipped_samples"])) == (1, 1)
+    for number in range(1, 3):
+        (data / "test" / "red" / f"00{number}.png").write_bytes(b"")
+    for colour in ("blue", "green"):
+        (data / "test" / colour / "000.png").write_bytes(b"")
+    many = arrn_command("evaluate", tmp_path / "run", "--resolutions", "8", "--device", "cpu", code=2)
+    assert "class 'red' of data has no good sample" in many.err
+    Image.new("RGB", (8, 8)).save(data / "test" / "red" / "009.png")
+    many = arrn_command("evaluate", tmp_path / "run", "--resolutions", "8", "--device", "cpu")
+    assert f"; and 2 more; all are in {tmp_path / 'run' / 'evaluation.json'}" in many.out
+    other = arrn_command("evaluate", tmp_path / "run", "--dataset", data, "--device", "cpu", code=2)
+    assert other.err.endswith("it is empty; --skip-bad goes on without samples that cannot be read\n")
 
 
 def test_tensorboard_is_asked_for_before_anything_is_written(

@@ -104,7 +104,7 @@ def test_bad_samples_are_named_or_skipped_and_counted(run: Path, tmp_path: Path)
 
 def test_an_unfinished_run_says_how_to_go_on(run: Path, tmp_path: Path) -> None:
     shutil.copy(run / "run.json", tmp_path)
-    with pytest.raises(ArrnError, match=r"is not finished: go on with `arrn train \.\.\. --out .* --resume`"):
+    with pytest.raises(ArrnError, match=r"is not finished: go on with `arrn train --resume --out .*`"):
         load_network(tmp_path, CPU)
     with pytest.raises(ArrnError, match="is not a directory"):
         load_network(tmp_path / "nowhere", CPU)

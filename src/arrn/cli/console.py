@@ -9,7 +9,8 @@ import os
 import platform
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,21 @@ def set_or_path(dataset: str, data: Path | None) -> str:
 
     path = Path(dataset).expanduser()
     return str(path.resolve()) if data is None and dataset not in list_datasets() and path.exists() else dataset
+
+
+@contextmanager
+def suggesting_skip_bad(given: bool) -> Iterator[None]:
+    """Within it, the error of a sample that cannot be read names --skip-bad, unless it was given already."""
+    from arrn.data import BadSample
+
+    try:
+        yield
+    except BadSample as error:
+        if given:
+            raise
+        raise BadSample(
+            error.where, f"{error.reason}; --skip-bad goes on without samples that cannot be read"
+        ) from None
 
 
 def check_plot(plot: Path | None) -> None:

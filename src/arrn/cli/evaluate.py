@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from arrn.cli.console import LEADS, check_plot, console, say, shown, whole_numbers
+from arrn.cli.console import LEADS, check_plot, console, say, shown, suggesting_skip_bad, whole_numbers
 from arrn.errors import ArrnError
 
 _UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
@@ -69,6 +69,7 @@ def evaluate(
 
     arrn evaluate runs/first --dataset ~/pictures --resampler area
     """
+    from arrn.data import skipped_in_words
     from arrn.evaluation import write_report
     from arrn.figures import accuracy_lines, plot_accuracy
     from arrn.nn.network import as_policy
@@ -78,7 +79,10 @@ def evaluate(
     if LEADS:
         for target in (json or folder / "evaluation.json", plot or folder / "evaluation.png"):
             _check_target(target)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with (
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+        suggesting_skip_bad(skip_bad),
+    ):
         task = bar.add_task("evaluating", total=None)
         report = evaluate_run(
             folder,
@@ -97,8 +101,6 @@ def evaluate(
         )
     if not LEADS:
         return
-    if report.facts["skipped"]:
-        say(f"skipped {report.facts['skipped']} bad samples")
     for remark in report.facts["remarks"]:
         say(remark)
     if report.results[0]["adapt"] is None and not (policy is None and adapt is None):
@@ -107,6 +109,9 @@ def evaluate(
     other = [] if dataset is None else [Path(report.dataset).name]
     parts = ["evaluation", *other, split if split != "test" else None, resampler]
     name = "-".join(part for part in parts if part is not None)
+    file = json or folder / f"{name}.json"
+    if report.facts["skipped"]:
+        say(skipped_in_words(report.facts["skipped_samples"], str(file)))
     lines = accuracy_lines(report.model, report.results)
     total = report.results[0]["total"]
     title = f"{report.model} on {report.dataset}, {split} split of {total:,} samples"
@@ -117,7 +122,6 @@ def evaluate(
     as_they_come = [result for result in report.results if result["resolution"] is None]
     if as_they_come:
         console.print(_level_table(as_they_come))
-    file = json or folder / f"{name}.json"
     write_report(report, file)
     say(f"numbers: {file}")
     say(f"picture: {plot_accuracy(plot or folder / f'{name}.png', lines, title)}")

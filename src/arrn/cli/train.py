@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from arrn.cli.console import assignments, console, data_root, say, set_or_path, whole_numbers
+from arrn.cli.console import (
+    assignments,
+    console,
+    data_root,
+    say,
+    set_or_path,
+    suggesting_skip_bad,
+    whole_numbers,
+)
 from arrn.cli.progress import watch
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError
@@ -19,7 +27,10 @@ _Data = Annotated[
 
 
 def train(
-    dataset: Annotated[str, typer.Argument(help="A name such as sample or cifar10, or the path of a folder.")],
+    dataset: Annotated[
+        str | None,
+        typer.Argument(help="A name such as sample or cifar10, or the path of a folder; --resume --out needs none."),
+    ] = None,
     *,
     model: Annotated[str | None, typer.Option(help="A name that `arrn models` lists.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
@@ -90,22 +101,27 @@ def train(
 
     arrn train adrenalmnist3d --data ~/medmnist --model arrn_volume_small --batch-size 32
 
-    arrn train cifar10 --out runs/first --resume
+    arrn train --resume --out runs/first
     """
     from arrn.runs import Machine, RunSettings, read_settings, run_training
     from arrn.training import read_recipe, recipe_for
 
-    dataset = set_or_path(dataset, data)
-    model_name = model or facts_of(dataset).design
-    folder = out or Path("runs") / f"{Path(dataset).name}-{model_name}-seed{seed or 0}"
-    given: dict[str, Any] = {"dataset": dataset, "model": model, "seed": seed, "holdout": holdout}
+    if dataset is None and not (resume and out is not None):
+        raise ArrnError(
+            "name the data set to train on, such as sample, or the path of a folder; a run goes on without it: "
+            "arrn train --resume --out DIR"
+        )
+    named = None if dataset is None else set_or_path(dataset, data)
+    model_name = model or facts_of(named or "").design
+    folder = out or Path("runs") / f"{Path(named or '').name}-{model_name}-seed{seed or 0}"
+    given: dict[str, Any] = {"dataset": named, "model": model, "seed": seed, "holdout": holdout}
     given |= {"window": window, "sample_rate": sample_rate}
     given |= {"data": data_root(data), "skip_bad": skip_bad or None}
     given = {name: value for name, value in given.items() if value is not None}
     saved = read_settings(folder) if resume else None
     if resume and saved is None:
         raise ArrnError(f"there is no run in {folder} to resume: without --resume, one is started there")
-    start = saved or RunSettings(dataset, model_name, recipe=recipe_for(dataset))
+    start = saved or RunSettings(named or "", model_name, recipe=recipe_for(named or ""))
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
@@ -126,7 +142,7 @@ def train(
         captured=captured,
         sync_batch_norm=sync_batch_norm,
     )
-    with watch(console) as watcher:
+    with watch(console) as watcher, suggesting_skip_bad(skip_bad or resume):
         run_training(settings, folder, machine, resume, watcher, say)
     say(f"trained network: {folder}{_next_step(folder)}")
 

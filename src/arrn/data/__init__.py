@@ -4,7 +4,7 @@ from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch, Batches, MemoryBatches, StreamedBatches, measure_statistics, open_batches
 from arrn.data.catalog import Dataset, list_datasets, open_dataset
 from arrn.data.decoding import PICTURES, Codec, decode, header_size
-from arrn.data.examining import Examined, examine, hold_out
+from arrn.data.examining import Examined, examine, hold_out, skipped_in_words
 from arrn.data.folder import ClassFolders, ImageFolder
 from arrn.data.npz import NpzArrays
 from arrn.data.parquet import ParquetFiles
@@ -60,6 +60,7 @@ __all__ = [
     "measure_statistics",
     "open_batches",
     "open_dataset",
+    "skipped_in_words",
     "wav_header",
     "word_for",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
@@ -21,6 +21,7 @@ Look: TypeAlias = tuple[Grid, tuple[str, ...]]
 """What there is to see of a good sample: its grid, and what reading it changes."""
 
 _CHUNK = 64
+_NAMED = 3  # bad samples that a line names
 
 # Seconds a sample. Threads gain on slow disks and large images; on small ones they lose half to Python's lock.
 _THREADS_PAY_FROM = 1e-3
@@ -93,6 +94,18 @@ def examine(
     kept = Selection(source, good) if bad else source
     _check_classes(source, kept, bad)
     return Examined(kept, tuple(sizes), tuple(bad), dict(changes))
+
+
+def skipped_in_words(bad: Sequence[BadSample | str], listed_in: str | None = None) -> str:
+    """What was skipped, in a line: how many samples, the first of them by name, and where all are listed.
+
+    >>> skipped_in_words(["a.png: it is empty"])
+    'skipped 1 bad sample: a.png: it is empty'
+    """
+    first, rest = [str(error) for error in bad[:_NAMED]], len(bad) - _NAMED
+    more = f"; and {rest} more" if rest > 0 else ""
+    place = f"; all are in {listed_in}" if rest > 0 and listed_in else ""
+    return f"skipped {len(bad):,} bad sample{'s' * (len(bad) != 1)}: {'; '.join(first)}{more}{place}"
 
 
 def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample]]:

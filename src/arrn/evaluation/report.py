@@ -27,8 +27,8 @@ class Report:
         dataset: its name.
         results: one dictionary for each setting: resolution (None: as the samples come), adapt, policy,
             accuracy, correct, total, interval (Wilson, 95%), balanced_accuracy, levels.
-        facts: everything else that describes the evaluation: split, resampler, skipped, remarks on how samples
-            were read, class_counts, provenance.
+        facts: everything else that describes the evaluation: split, resampler, skipped (how many), skipped_samples
+            (which, and why), remarks on how samples were read, class_counts, provenance.
     """
 
     model: str
@@ -88,20 +88,21 @@ def make_report(
     dataset: str,
     split: str,
     resampler: Resampler,
-    skipped: int = 0,
+    skipped: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> Report:
     """Counts, shares and intervals of every setting, with where they came from.
 
     For an ARRN, `agreement` is the share of samples on which skipping levels and running them all give
-    the same class (where both were evaluated).
+    the same class (where both were evaluated). `skipped` names the samples that could not be read, with the reasons.
     """
     full = {a.setting.resolution: a for a in answers if a.setting.adapt is False}
     results = [_result(a, full.get(a.setting.resolution)) for a in answers]
     facts = {
         "split": split,
         "resampler": resampler,
-        "skipped": skipped,
+        "skipped": len(skipped),
+        "skipped_samples": list(skipped),
         "remarks": list(remarks),
         "class_counts": torch.bincount(answers[0].labels).tolist() if answers else [],
         "provenance": provenance(),

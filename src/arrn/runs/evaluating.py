@@ -43,7 +43,7 @@ def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadat
         ArrnError: for a folder without a finished run, or a network that was saved without its normalisation.
     """
     if (folder / RUN_FILE).exists() and not is_finished(folder):
-        raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train ... --out {folder} --resume`")
+        raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train --resume --out {folder}`")
     model = load(folder, torch.float32)
     metadata = model.metadata
     assert isinstance(metadata, Metadata)
@@ -122,7 +122,7 @@ def evaluate_run(
         dataset=examined.source.name,
         split=split,
         resampler=resampler,
-        skipped=len(examined.bad),
+        skipped=[str(error) for error in examined.bad],
         remarks=examined.remarks,
     )
 

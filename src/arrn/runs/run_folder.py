@@ -16,6 +16,9 @@ from arrn.training.log import read_log
 from arrn.writing import is_leftover, remove_leftovers
 
 CHECKPOINTS, LOG, RECIPE_FILE, BOARD = "checkpoints", "log.jsonl", "recipe.toml", "tensorboard"
+SKIPPED = "skipped.txt"
+"""The file that names the samples that could not be read, a line each."""
+
 LOCK = ".lock"
 """The file in a folder that a process is at work in."""
 
@@ -88,7 +91,7 @@ def cleared_on_bad_input(out: Path) -> Iterator[None]:
         raise
     except ArrnError:
         if _came_to_nothing(out) and not (out / BOARD).exists():
-            for name in (LOG, RECIPE_FILE, RUN_FILE):
+            for name in (LOG, RECIPE_FILE, SKIPPED, RUN_FILE):
                 (out / name).unlink(missing_ok=True)
         raise
 
@@ -129,7 +132,7 @@ def _contents(out: Path) -> list[str]:
 def _came_to_nothing(out: Path) -> bool:
     """Whether all there is of a run is what it was to be: no checkpoint, no epoch that took its time."""
     there = set(_contents(out))
-    if RUN_FILE not in there or not there <= {RUN_FILE, RECIPE_FILE, LOG, BOARD, CHECKPOINTS}:
+    if RUN_FILE not in there or not there <= {RUN_FILE, RECIPE_FILE, SKIPPED, LOG, BOARD, CHECKPOINTS}:
         return False
     try:
         ours = read_settings(out) is not None

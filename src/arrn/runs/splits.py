@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from arrn.data import Dataset, Examined, Selection, Source, Window, examine, hold_out, open_dataset
+from arrn.data import BadSample, Dataset, Examined, Selection, Source, Window, examine, hold_out, open_dataset
 from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.runs.settings import RUN_FILE, RunSettings, read_run_file
@@ -28,7 +28,7 @@ class RunData:
         whole: the training set before anything was held out.
         train: what is trained on.
         validation: what was held out of the training set, or else the set's own validation split, if any.
-        skipped: how many samples could not be read.
+        bad: the samples that could not be read, of the training set and of its own validation split.
         remarks: what a user should know of how they were read, a line each.
     """
 
@@ -36,7 +36,7 @@ class RunData:
     whole: Source
     train: Examined
     validation: Examined | None
-    skipped: int
+    bad: tuple[BadSample, ...]
     remarks: tuple[str, ...]
 
     @property
@@ -58,14 +58,15 @@ def open_run_data(settings: RunSettings, progress: Callable[[int, int], None] | 
     total = len(dataset.train)
     tell = None if progress is None else lambda done: progress(done, total)
     examined = examine(dataset.train, settings.skip_bad, decode=settings.skip_bad, progress=tell)
-    train, validation = examined, None
+    train, validation, bad = examined, None, examined.bad
     if settings.holdout:
         parts = hold_out(examined.source, settings.holdout, derive_seed(settings.seed, "holdout"))
         train, validation = (_examined(part, examined) for part in parts)
     elif dataset.validation is not None:
         validation = examine(dataset.validation, settings.skip_bad, decode=settings.skip_bad)
+        bad += validation.bad
     remarks = [*([dataset.remark] if dataset.remark else []), *examined.remarks]
-    return RunData(dataset, examined.source, train, validation, len(examined.bad), tuple(remarks))
+    return RunData(dataset, examined.source, train, validation, bad, tuple(remarks))
 
 
 def open_split(settings: RunSettings, split: str, run: Path | None = None) -> Examined:

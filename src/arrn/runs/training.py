@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError, RunError
+from arrn.data import BadSample, skipped_in_words
+from arrn.errors import ArrnError, RunError, plain
 from arrn.metadata import Metadata
 from arrn.models import registry
 from arrn.models.limits import built_within, seems_large
@@ -19,7 +20,16 @@ from arrn.provenance import provenance
 from arrn.runs.building import check_names
 from arrn.runs.device import make_deterministic, pick_device
 from arrn.runs.preparing import prepare
-from arrn.runs.run_folder import BOARD, CHECKPOINTS, LOG, RECIPE_FILE, cleared_on_bad_input, occupied, prepare_folder
+from arrn.runs.run_folder import (
+    BOARD,
+    CHECKPOINTS,
+    LOG,
+    RECIPE_FILE,
+    SKIPPED,
+    cleared_on_bad_input,
+    occupied,
+    prepare_folder,
+)
 from arrn.runs.settings import RUN_FILE, Machine, RunSettings, write_run_file
 from arrn.runs.splits import TRAINED_ON, RunData, TrainedOn, check_trained_on, describe_samples, open_run_data
 from arrn.saving import save
@@ -71,7 +81,9 @@ def run_training(
             opened.enter_context(cleared_on_bad_input(out))
         with team.leader_first():  # who downloads what is missing
             data = open_run_data(settings, None if watcher is None else partial(watcher.samples_seen, "looking"))
-        for line in _in_words(data):
+        if team.leads and data.bad:
+            _list_skipped(data.bad, out / SKIPPED)
+        for line in _in_words(data, out):
             say(line)
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
@@ -125,21 +137,29 @@ def _record(
         raise RunError(f"cannot write {out}: {error.strerror or error}") from error
 
 
+def _list_skipped(bad: Sequence[BadSample], file: Path) -> None:
+    try:
+        write_atomically(file, "".join(f"{plain(error)}\n" for error in bad).encode())
+    except OSError as error:
+        raise RunError(f"cannot write {file}: {error.strerror or error}") from error
+
+
 def _facts(data: RunData, samples: TrainedOn, device: torch.device, team: Team) -> dict[str, object]:
     """What `run.json` tells beside the settings."""
-    facts: dict[str, object] = {"samples": len(data.train.source), "skipped": data.skipped, "device": str(device)}
+    facts: dict[str, object] = {"samples": len(data.train.source), "skipped": len(data.bad), "device": str(device)}
     facts |= {"processes": team.size} if team.size > 1 else {}
     facts |= {"splits": data.splits, TRAINED_ON: dataclasses.asdict(samples)}
     return facts | {"provenance": provenance()}
 
 
-def _in_words(data: RunData) -> list[str]:
+def _in_words(data: RunData, out: Path) -> list[str]:
     """What is trained on, a line each; a split folder that was taken for a class shows here."""
     names, few = data.dataset.class_names, 10
     more = f" and {len(names) - few} more" if len(names) > few else ""
     kind = data.whole.form.words
     lines = [f"{len(data.train.sizes):,} {kind} of {len(names)} classes: {', '.join(names[:few])}{more}"]
-    return lines + [f"skipped {data.skipped} bad samples"] * (data.skipped > 0) + list(data.remarks)
+    skipped = [skipped_in_words(data.bad, str(out / SKIPPED))] if data.bad else []
+    return [*lines, *skipped, *data.remarks]
 
 
 def _check_size(settings: RunSettings, start: Checkpoint | None, out: Path) -> None:
