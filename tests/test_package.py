@@ -130,9 +130,9 @@ def test_no_floor_depends_on_a_higher_one() -> None:
 
 def test_prediction_needs_neither_torch_nor_the_rest_of_the_library() -> None:
     # The package is shipped by itself under another name, with `errors` and `reading` beside it.
-    for path in sorted((PACKAGE / "runtime").glob("*.py")):
+    for path in sorted((PACKAGE / "runtime").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level == 2:
+            if isinstance(node, ast.ImportFrom) and node.level == len(path.relative_to(PACKAGE).parts):
                 assert node.module in {"errors", "reading"}, path
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:

@@ -1,0 +1,156 @@
+"""A server process: its socket, uvicorn with a time limit on heads, and a stop that finishes what was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...errors import ArrnError
+from ..predictor import Predictor
+from .application import Application
+from .server_settings import ServerSettings
+
+_BACKLOG = 1024
+
+
+def serve(predictor: Predictor, settings: ServerSettings, say: Callable[[str], None], *, log: bool = False) -> None:
+    """Serves until SIGTERM or Ctrl-C; then refuses new requests, finishes the others, and returns.
+
+    Args:
+        predictor: any.
+        settings: limits, and how to batch.
+        say: told where the server listens and how it ended.
+        log: whether to write a line to stderr for each request.
+
+    Raises:
+        ArrnError: for an address that cannot be had, or a network that does not run.
+    """
+    with listen(settings) as listener:  # before the network is warmed up: an address in use is said at once
+        application = Application(predictor, settings)
+        application.answering.warm_up()
+        host, port = listener.getsockname()[:2]
+        say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C stops)")
+        server = GracefulServer(application, log=log)
+        server.run(sockets=[listener])
+    say("stopped" if not server.force_exit else "stopped at once: requests in progress were not answered")
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """A socket that listens on the settings' address.
+
+    Raises:
+        ArrnError: where there is no such address, or another program has it.
+    """
+    host, port = settings.host, settings.port
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        why = str(error.strerror or error).partition(" (while")[0]
+        raise ArrnError(f"cannot listen on {host} port {port}: {why}; choose another --port or --host") from None
+
+
+class GracefulServer(uvicorn.Server):
+    """Uvicorn that answers 503 to new requests while it finishes those that it accepted.
+
+    Args:
+        application: what it serves.
+        log: whether to write a line to stderr for each request.
+    """
+
+    def __init__(self, application: Application, *, log: bool = False) -> None:
+        self.answering = application.answering
+        self._deadline: float | None = None
+        settings = self.answering.settings
+        if log:
+            _log_requests()
+        super().__init__(
+            uvicorn.Config(
+                application,
+                http=_protocol(settings.receive_seconds),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=log,
+                server_header=False,
+                proxy_headers=False,  # nothing here depends on who the client is
+                timeout_keep_alive=15,
+                timeout_graceful_shutdown=2,  # what was accepted is finished before; see `on_tick`
+                # Connections without a request count here, requests in progress in the gate.
+                limit_concurrency=4 * settings.max_requests,
+            )
+        )
+
+    def stop(self) -> None:
+        """Refuses new requests from now on; the server ends when the others are answered, or their time is over."""
+        self.answering.stopping = True
+        self._deadline = time.monotonic() + self.answering.settings.stop_seconds
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # A second signal is from someone who does not want to wait. Neither is raised again when the server has ended.
+        if self._deadline is not None:
+            self.should_exit = self.force_exit = True
+        else:
+            self.stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._deadline is not None and (self.answering.requests == 0 or time.monotonic() > self._deadline):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def _log_requests() -> None:
+    logger = logging.getLogger("uvicorn.access")
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def _protocol(seconds: float) -> type[asyncio.Protocol]:
+    """Uvicorn's protocol, which closes a connection whose request's head does not arrive within `seconds`.
+
+    Uvicorn waits without an end for the first request, and for the rest of a head that has begun.
+    """
+
+    class TimedProtocol(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._await_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_timer()
+            elif self._timer is None:
+                self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_timer()
+            super().connection_lost(exc)
+
+        def _await_head(self) -> None:
+            self._timer = self.loop.call_later(seconds, self._too_late)
+
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _too_late(self) -> None:
+            self._timer = None
+            if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+                self.transport.close()
+
+    return TimedProtocol
