@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arrn import models, nn, signal, testing
+    from arrn.deploy import Predictor
     from arrn.errors import ArrnError, ConstancyError
     from arrn.models import list_models, transplant
     from arrn.saving import create_model, load, save
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArrnError",
     "ConstancyError",
+    "Predictor",
     "__version__",
     "create_model",
     "list_models",
@@ -35,6 +37,7 @@ __all__ = [
 _HOMES = {
     "ArrnError": "arrn.errors",
     "ConstancyError": "arrn.errors",
+    "Predictor": "arrn.deploy",
     "create_model": "arrn.saving",
     "list_models": "arrn.models",
     "load": "arrn.saving",

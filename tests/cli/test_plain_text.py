@@ -18,9 +18,9 @@ import arrn.cli
 from arrn.cli.console import shown
 from arrn.demo import CONTENDERS, Showing, write_page
 from arrn.errors import LONGEST_SHOWN, ArrnError, first_line, plain
-from arrn.evaluation import Prediction
 from arrn.figures import plot_accuracy
 from arrn.figures.tables import markdown_table
+from arrn.runtime import Answer
 from commands import Command
 from pictures import write_parquet
 from small_runs import TINY, write_easy_set
@@ -144,7 +144,7 @@ def test_the_report_for_a_browser_escapes_names(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     plot.write_bytes(b"")
     evil = '"><script>alert(1)</script>&'
-    prediction = Prediction(0, 1.0, (8, 8), 0.0)
+    prediction = Answer(0, None, 1.0, ((0, 1.0),), (4, 4), (8, 8), 0.0)
     showing = Showing(torch.zeros(3, 4, 4, dtype=torch.uint8), evil, tuple((evil, prediction) for _ in CONTENDERS))
     points = [{"resolution": 4, "accuracy": 0.5, "interval": (0.4, 0.6)}]
     write_page(tmp_path / "a.html", plot, CONTENDERS, {evil: points}, [], [[showing]], {evil: evil, "commit": evil})

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import arrn.evaluation.prediction
+from arrn.deploy import Predictor
 from arrn.runtime import Reader
 from commands import QUIET, Command
 from pictures import encoded, picture
@@ -69,15 +69,14 @@ def test_many_files_are_read_a_few_at_a_time(
 ) -> None:
     monkeypatch.chdir(files[0].parent)
     order: list[str] = []
-    model_input, read = "arrn.evaluation.prediction._predict_group", Reader.read
-    group = arrn.evaluation.prediction._predict_group
-    monkeypatch.setattr("arrn.evaluation.prediction._TOGETHER", 2)
-    monkeypatch.setattr(Reader, "read", lambda self, *rest: (order.append("read"), read(self, *rest))[1])
-    monkeypatch.setattr(model_input, lambda *given: (order.append("answer"), group(*given))[1])
+    read, run = Reader.read, Predictor.run
+    monkeypatch.setattr("arrn.runtime.predictor._TOGETHER", 2)
+    monkeypatch.setattr(Reader, "read", lambda *given: (order.append("read"), read(*given))[1])
+    monkeypatch.setattr(Predictor, "run", lambda *given: (order.append("run"), run(*given))[1])
     out = arrn_command("predict", finished, *(path.name for path in files), "--device", "cpu").out
     assert [row[0] for row in rows(out)] == [path.name for path in files]
-    warm = ["read", "answer"]
-    assert order == [*warm, "read", "answer", "read", "read", "answer", "read", "answer"]
+    # The first two are of the upper level, the next two of the lower one.
+    assert order == ["read", "read", "run", "read", "read", "run", "read", "run"]
 
 
 def test_the_policy_can_be_chosen(

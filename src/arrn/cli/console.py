@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,11 @@ def shown(text: object, style: str = "") -> Text:
     '[red]cat\\\\x1b[2J'
     """
     return Text(plain(text), style)
+
+
+def shown_lines(texts: Iterable[object]) -> Text:
+    """Texts as `shown` makes them, one below the other."""
+    return Text("\n").join(map(shown, texts))
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h

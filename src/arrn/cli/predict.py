@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import csv as csv_format
+import glob
+import io
+import json as json_format
+import os
+import sys
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from arrn.cli.console import console, say, shown
-from arrn.errors import ArrnError
+from arrn.cli.console import console, say, shown, shown_lines
+from arrn.errors import ArrnError, plain
+from arrn.runtime.files import BadSample
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
-    import torch
-
-    from arrn.evaluation import Prediction
-    from arrn.signal.grid import Grid
+    from arrn.deploy import Predictor
+    from arrn.runtime import Answer
 
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
-    images: Annotated[list[Path], typer.Argument(help="Images, wav files, or npy files of volumes, of any sizes.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(help="Images, wav files, or npy files of volumes, of any sizes; folders of them; or patterns."),
+    ],
+    *,
+    top: Annotated[int, typer.Option(min=1, help="Tell this many classes of each input.")] = 1,
+    json: Annotated[str | None, typer.Option(help="Write a JSON file; - for standard output.")] = None,
+    csv: Annotated[str | None, typer.Option(help="Write a CSV file; - for standard output.")] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Million multiply-adds for an input on average; needs `arrn evaluate --cascade` once."),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Start at the lowest level, and climb until a probability reaches this (0 to 1)."),
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     max_pixels: Annotated[
@@ -31,72 +50,161 @@ def predict(
 ) -> None:
     """Tell what is in pictures, sounds or volumes, each at the level of the network that fits its size.
 
-    A file that cannot be read does not stop the others: it is told at the end, and the exit status is 2.
+    Of a folder, all files that the network can read are taken, those in folders below it too. A file that cannot be
+    read does not stop the others: it is told at the end, and the exit status is 2.
 
     Examples:
 
     arrn predict runs/first cat.jpg
 
-    arrn predict runs/first --device cpu pictures/*.png
+    arrn predict runs/first pictures "more/**/*.png" --top 5 --json answers.json
 
-    arrn predict runs/digits seven.wav
+    arrn predict runs/digits seven.wav --csv -
     """
-    import torch
+    from arrn.deploy import Predictor
+    from arrn.nn.network import as_policy
 
-    from arrn.data import BadSample
-    from arrn.evaluation import predict as answer
-    from arrn.nn.network import as_network, as_policy, config_of
-    from arrn.runs import load_network, pick_device
-    from arrn.runtime import Reader
-
+    if json == csv == "-":
+        raise ArrnError("only one of --json and --csv can go to standard output")
     chosen = None if policy is None else as_policy(policy)
-    model, metadata, normalisation = load_network(folder, pick_device(device))
-    if chosen is not None and not as_network(model).adapts:
-        say(f"{config_of(model)['name']} has no levels to skip: --policy changes nothing")
-    network = as_network(model)
-    axes, channels, window = network.ndim, normalisation.channels, metadata.window or 1.0
-    reader = Reader(axes, channels, network.grids[0] if network.grids else None, window, max_pixels)
-    readable: list[tuple[Path, Grid]] = []
-    bad: list[BadSample] = []
+    predictor = Predictor(folder, device=device, policy=chosen, max_pixels=max_pixels)
+    quiet = "-" in (json, csv)
+    if chosen is not None and not predictor.adapts and not quiet:
+        say(f"{folder} holds a network without levels to skip: --policy changes nothing")
+    names: list[str] = []
 
-    def read() -> Iterator[torch.Tensor]:
-        for path in images:
-            try:
-                signal = reader.read(path)
-            except BadSample as error:
-                bad.append(error)
-                continue
-            readable.append((path, signal.size))  # very large images are not read whole
-            yield torch.from_numpy(signal.samples)
+    def found() -> Iterator[Path | ArrnError]:
+        for name, item in find_inputs(inputs, predictor.ndim):
+            names.append(name)
+            yield item
 
-    inputs = read()
-    first = list(islice(inputs, 1))
-    answer(model, first, normalisation, chosen)  # the first run sets torch up, which no image should pay for
-    predictions = answer(model, chain(first, inputs), normalisation, chosen)
-    if readable:
-        _show(readable, predictions, metadata.class_names)
-    elif len(bad) == 1:
-        raise bad[0]
-    for problem in bad:
-        say(f"not read: {problem}")
+    answers = list(predictor.stream(found(), top=top, budget=budget, threshold=threshold))
+    told = list(zip(names, answers, strict=True))
+    bad = [answer for answer in answers if isinstance(answer, ArrnError)]
+    if json is not None:
+        _write(json, _as_json(told, folder, predictor))
+    if csv is not None:
+        _write(csv, _as_csv(told, top))
+    good = [(name, answer) for name, answer in told if not isinstance(answer, ArrnError)]
+    if not quiet:
+        if good:
+            _show(good, predictor, cascade=budget is not None or threshold is not None)
+        elif len(bad) == 1:
+            raise bad[0]
+        for problem in bad:
+            say(f"not read: {problem}")
     if bad:
-        raise ArrnError(f"{len(bad)} of {len(images)} files could not be read")
+        raise ArrnError(f"{len(bad)} of {len(told)} files could not be read")
 
 
-def _show(files: Sequence[tuple[Path, Grid]], predictions: Sequence[Prediction], names: Sequence[str] | None) -> None:
+_Told = Sequence[tuple[str, "Answer | ArrnError"]]
+
+
+def find_inputs(given: Sequence[str], ndim: int) -> Iterator[tuple[str, Path | ArrnError]]:
+    """The files that are meant, by name: those of folders and of patterns that no shell has replaced, in order.
+
+    Args:
+        given: files, folders and patterns.
+        ndim: axes of space of the network's signals, which say what files of a folder are taken.
+
+    Yields:
+        A name, and the file or why there is none.
+    """
+    from arrn.runtime.signals import SUFFIXES
+
+    endings = SUFFIXES[ndim]
+    for name in given:
+        files: list[str] = []
+        if os.path.isdir(name):
+            files = sorted(_files_below(name, endings))
+            if not files:
+                kinds = ", ".join(endings)
+                yield name, BadSample(name, f"the folder has no files that the network reads ({kinds})")
+        elif glob.has_magic(name) and not os.path.lexists(name):
+            found = sorted(file for file in glob.glob(name, recursive=True) if not os.path.isdir(file))
+            files = found or [name]  # as shells do; reading says that there is no such file
+        else:
+            files = [name]
+        for file in files:
+            yield file, Path(file)
+
+
+def _files_below(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
+    """Files with one of the endings; hidden ones, and what links lead to other folders, are left out."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (
+            os.path.join(place, name) for name in files if name.lower().endswith(endings) and not name.startswith(".")
+        )
+
+
+def _write(target: str, text: str) -> None:
+    from arrn.writing import write_atomically, writing_to
+
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    with writing_to(Path(target)):
+        write_atomically(Path(target), text.encode("utf-8", "backslashreplace"))
+
+
+def _as_json(told: _Told, folder: Path, predictor: Predictor) -> str:
+    answers = [
+        {"file": name, "error": _reason(answer)} if isinstance(answer, ArrnError) else {"file": name} | answer.to_json()
+        for name, answer in told
+    ]
+    document = {
+        "network": str(folder),
+        "kind": predictor.kind,
+        "policy": predictor.policy,
+        "device": str(predictor.device),
+        "answers": answers,
+    }
+    return json_format.dumps(document, indent=2) + "\n"
+
+
+def _reason(error: ArrnError) -> str:
+    return error.reason if isinstance(error, BadSample) else str(error)
+
+
+def _as_csv(told: _Told, top: int) -> str:
+    """A row for each file: what was not read has an error in its last column, and nothing in the others."""
+    text = io.StringIO()
+    table = csv_format.writer(text, lineterminator="\n")
+    ranks = [f"_{n}" if n > 1 else "" for n in range(1, top + 1)]
+    classes = [column for rank in ranks for column in (f"class{rank}", f"probability{rank}")]
+    table.writerow(["file", "size", "level", "seconds", *classes, "error"])
+    for name, answer in told:
+        if isinstance(answer, ArrnError):
+            table.writerow([plain(name), *[""] * (3 + len(classes)), plain(_reason(answer))])
+            continue
+        ranked = [value for name, chance in answer.top for value in (plain(name), chance)]
+        facts = ["x".join(map(str, answer.size)), "x".join(map(str, answer.level)), answer.seconds]
+        table.writerow([plain(name), *facts, *ranked, *[""] * (len(classes) - len(ranked)), ""])
+    return text.getvalue()
+
+
+def _show(told: Sequence[tuple[str, Answer]], predictor: Predictor, cascade: bool) -> None:
     from arrn.signal.grid import format_grid
 
     table = Table()
-    for column in ("image", "size", "class", "probability", "level", "time"):
-        table.add_column(column, justify="left" if column in ("image", "class") else "right", overflow="fold")
-    for (path, size), prediction in zip(files, predictions, strict=True):
+    for column in (predictor.kind, "size", "class", "probability", "level", "time", *["cost"] * cascade):
+        table.add_column(column, justify="left" if column in (predictor.kind, "class") else "right", overflow="fold")
+    for name, answer in told:
+        cost = "" if answer.multiply_adds is None else f"{answer.multiply_adds / 1e6:.1f}"
         table.add_row(
-            shown(path),
-            "x".join(map(str, size)),
-            shown(prediction.label if names is None else names[prediction.label]),
-            f"{prediction.probability:.1%}",
-            format_grid(prediction.grid),
-            f"{1e3 * prediction.seconds:.1f} ms",
+            shown(name),
+            "x".join(map(str, answer.size)),
+            shown_lines(str(name) for name, _ in answer.top),
+            "\n".join(f"{probability:.1%}" for _, probability in answer.top),
+            format_grid(answer.level),
+            f"{1e3 * answer.seconds:.1f} ms",
+            *[cost] * cascade,
         )
     console.print(table)
-    say("level: the grid on which the image entered the network; levels above it did not run")
+    if cascade:
+        say("level: the last grid on which the network ran; it began at the lowest")
+        say("cost: million multiply-adds of all levels that ran")
+    else:
+        say("level: the grid on which the input entered the network; levels above it did not run")
+    say("time: an equal share of its batch's; reading the file and the first run of a level are not counted")

@@ -11,6 +11,7 @@ from arrn.data.source import IMAGE, Form
 from arrn.runtime.files import Encoded as Encoded
 from arrn.runtime.pictures import decode_picture
 from arrn.runtime.pictures import header_size as header_size
+from arrn.runtime.signals import SUFFIXES
 from arrn.signal.grid import Grid
 
 
@@ -42,10 +43,7 @@ class PictureCodec(Codec):
     """Image files of the usual formats, as a viewer would show them."""
 
     form = IMAGE
-    suffixes = (
-        *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
-        *(".tif", ".tiff", ".webp"),
-    )
+    suffixes = SUFFIXES[2]
 
     def size(self, encoded: Encoded, where: str) -> Grid:
         return header_size(encoded, where)

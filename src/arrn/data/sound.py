@@ -10,6 +10,7 @@ from arrn.data.decoding import Codec
 from arrn.data.placement import Placement
 from arrn.data.source import SOUND
 from arrn.runtime.files import Encoded
+from arrn.runtime.signals import SUFFIXES
 from arrn.runtime.wav import WavHeader, Window, wav_header
 from arrn.runtime.wav import decode_wav as decode_samples
 from arrn.signal.grid import Grid
@@ -33,7 +34,7 @@ class SoundCodec(Codec):
     """
 
     form = SOUND
-    suffixes = (".wav", ".wave")
+    suffixes = SUFFIXES[1]
     window: Window
 
     @property

@@ -15,8 +15,9 @@ from PIL import Image
 
 from arrn.data import open_dataset
 from arrn.demo.trial import BATCH, COST_COLUMNS, Contender, Cost
-from arrn.evaluation import Prediction, lower, predict
-from arrn.runs import load_network
+from arrn.deploy import Predictor
+from arrn.evaluation import lower
+from arrn.runtime import Answer
 from arrn.signal.grid import format_grid
 from arrn.writing import write_atomically
 
@@ -33,7 +34,7 @@ class Showing:
 
     pixels: torch.Tensor
     truth: str
-    answers: tuple[tuple[str, Prediction], ...]
+    answers: tuple[tuple[str, Answer], ...]
 
 
 def show_answers(
@@ -49,10 +50,10 @@ def show_answers(
     first = [int((source.labels == label).nonzero()[0]) for label in range(min(count, len(names)))]
     originals = torch.stack([source.read(index) for index in first]).float()
     rows: list[list[Showing]] = [[] for _ in first]
-    networks = [load_network(folder, torch.device(device)) for folder in folders]
+    predictors = [Predictor(folder, device=device) for folder in folders]
     for resolution in resolutions:
         low = lower(originals, (resolution, resolution)).round().clamp(0, 255).to(torch.uint8)
-        answers = [predict(model, list(low), normalisation) for model, _, normalisation in networks]
+        answers = [predictor(list(low)) for predictor in predictors]
         for n, index in enumerate(first):
             said = tuple((names[each[n].label], each[n]) for each in answers)
             rows[n].append(Showing(low[n], names[int(source.labels[index])], said))
@@ -140,11 +141,11 @@ def _answers(showings: Sequence[Sequence[Showing]], resolutions: Sequence[int], 
         return f'<span class="level">{html.escape(short)}</span> {verdict} <span class="level">{grid}</span>'
 
     def cell(showing: Showing) -> str:
-        said = "<br>".join(
-            answer(short, name, format_grid(prediction.grid), name == showing.truth)
-            for short, (name, prediction) in zip(shorts, showing.answers, strict=True)
+        lines = "<br>".join(
+            answer(short, name, format_grid(said.level), name == showing.truth)
+            for short, (name, said) in zip(shorts, showing.answers, strict=True)
         )
-        return f'<img alt="{html.escape(showing.truth)}" src="data:image/png;base64,{_png(showing.pixels)}">{said}'
+        return f'<img alt="{html.escape(showing.truth)}" src="data:image/png;base64,{_png(showing.pixels)}">{lines}'
 
     rows = [[html.escape(row[0].truth), *map(cell, row)] for row in showings]
     return _table(["", *(f"{r}x{r}" for r in resolutions)], rows, "answers")

@@ -20,7 +20,6 @@ from arrn.evaluation.comparisons import (
     decision_tree,
     effect_grows,
 )
-from arrn.evaluation.prediction import Prediction, predict
 from arrn.evaluation.report import (
     Report,
     default_resolutions,
@@ -37,7 +36,6 @@ __all__ = [
     "Answers",
     "Combination",
     "Decision",
-    "Prediction",
     "Report",
     "Resampler",
     "Setting",
@@ -52,7 +50,6 @@ __all__ = [
     "evaluate",
     "lower",
     "make_report",
-    "predict",
     "report_from",
     "settings_for",
     "wilson_interval",

@@ -95,14 +95,8 @@ def evaluate_run(
     model, metadata, normalisation = load_network(folder, place)
     resampler = resampler or metadata.resampler or "perfect"
     check_resampler(resampler, as_network(model).ndim)
-    settings = read_settings(folder) if dataset is None else RunSettings(dataset, window=metadata.window or 1.0)
-    if settings is None:
-        raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
-    settings = dataclasses.replace(settings, data=data or settings.data, skip_bad=skip_bad or settings.skip_bad)
-    examined = open_split(settings, split, folder if dataset is None else None)
+    examined = open_samples(folder, model, metadata, split, dataset=dataset, data=data, skip_bad=skip_bad)
     name = config_of(model)["name"]
-    check_fit(model, name, examined.source.form, examined.source.name)
-    _check_classes(metadata, examined.source.class_names, settings.dataset)
     plans = settings_for(model, _choose_resolutions(resolutions, model, examined), policies, adapt)
     total = len(examined.sizes)
     few = affordable_batch(batch_size, examined.sizes)
@@ -125,6 +119,30 @@ def evaluate_run(
         skipped=[str(error) for error in examined.bad],
         remarks=examined.remarks,
     )
+
+
+def open_samples(
+    folder: Path,
+    model: nn.Module,
+    metadata: Metadata,
+    split: str,
+    *,
+    dataset: str | None = None,
+    data: str | None = None,
+    skip_bad: bool = False,
+) -> Examined:
+    """A split of the data that the network in `folder` was trained for, or of others with the same classes.
+
+    The arguments are those of `evaluate_run`.
+    """
+    settings = read_settings(folder) if dataset is None else RunSettings(dataset, window=metadata.window or 1.0)
+    if settings is None:
+        raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
+    settings = dataclasses.replace(settings, data=data or settings.data, skip_bad=skip_bad or settings.skip_bad)
+    examined = open_split(settings, split, folder if dataset is None else None)
+    check_fit(model, config_of(model)["name"], examined.source.form, examined.source.name)
+    _check_classes(metadata, examined.source.class_names, settings.dataset)
+    return examined
 
 
 def _choose_resolutions(wanted: Sequence[int], model: nn.Module, examined: Examined) -> list[int | None]:

@@ -5,7 +5,7 @@ for running exported networks holds this package under another name.
 """
 
 from .answers import Answer, AnswerList
-from .cascade import Cascade, calibrate
+from .cascade import Cascade
 from .files import BadSample
 from .levels import Grid, Policy
 from .predictor import Predictor
@@ -21,6 +21,5 @@ __all__ = [
     "Predictor",
     "Reader",
     "Signal",
-    "calibrate",
     "to_unit_scale",
 ]

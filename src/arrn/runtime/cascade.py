@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ArrnError
 from .files import Array
+from .levels import Policy, as_policy
 
 _POINTS = 100  # thresholds that a calibration keeps, at most
 
@@ -45,11 +46,13 @@ class Cascade:
         points: by ascending threshold, the first 0 (only the lowest level runs).
         samples: how many inputs were held out.
         source: which they were, in words.
+        policy: by which the level of an input's own size was chosen.
     """
 
     points: tuple[Point, ...]
     samples: int
     source: str = ""
+    policy: Policy = "exact"
 
     def __post_init__(self) -> None:
         if not self.points or self.points[0].threshold != 0:
@@ -76,7 +79,7 @@ class Cascade:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as data that JSON holds."""
-        return {"samples": self.samples, "source": self.source, "points": [asdict(point) for point in self.points]}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Cascade:
@@ -90,7 +93,8 @@ class Cascade:
                 Point(*(_number(point[name]) for name in ("threshold", "multiply_adds", "accuracy")))
                 for point in document["points"]
             )
-            cascade = cls(points, int(document["samples"]), str(document.get("source", "")))
+            policy = as_policy(document.get("policy", "exact"))
+            cascade = cls(points, int(document["samples"]), str(document.get("source", "")), policy)
         except (KeyError, TypeError, ValueError) as error:
             raise ArrnError(f"the calibration of the cascade cannot be read: {error}") from None
         return cascade
@@ -125,12 +129,12 @@ def run_cascade(
     return paid[stops], right[np.arange(inputs), stops]
 
 
-def calibrate(confidences: Array, right: Array, highest: Array, costs: Sequence[int], source: str = "") -> Cascade:
+def find_points(confidences: Array, right: Array, highest: Array, costs: Sequence[int]) -> tuple[Point, ...]:
     """The cost and the accuracy of thresholds, on held-out inputs; the arguments are those of `run_cascade`.
 
     >>> sure, right = np.array([[0.9, 0.8], [0.9, 0.4]]), np.array([[True, True], [True, False]])
-    >>> found = calibrate(sure, right, np.array([0, 0]), (300, 100))
-    >>> [(point.multiply_adds, point.accuracy) for point in found.points]
+    >>> found = find_points(sure, right, np.array([0, 0]), (300, 100))
+    >>> [(point.multiply_adds, point.accuracy) for point in found]
     [(100.0, 0.5), (250.0, 1.0), (400.0, 1.0)]
     """
     levels = np.arange(confidences.shape[1])
@@ -145,4 +149,4 @@ def calibrate(confidences: Array, right: Array, highest: Array, costs: Sequence[
         point = Point(threshold, float(paid.mean()), float(hits.mean()))
         if not points or point.multiply_adds > points[-1].multiply_adds:
             points.append(point)
-    return Cascade(tuple(points), len(confidences), source)
+    return tuple(points)

@@ -78,8 +78,12 @@ class Predictor(ABC):
         Threads may call it at once.
         """
 
-    def prepare(self, level: int) -> None:  # noqa: B027 - most engines have nothing to do
-        """Called before `run` where time counts: sets up what the first run of a level would."""
+    def prepare(self, level: int, count: int) -> None:  # noqa: B027 - some engines have nothing to do
+        """Called before `run` with `count` signals: what only the first run would take belongs to no input's time."""
+
+    def cost(self, level: int) -> int | None:
+        """Multiply-adds of one input on the grid of `level`; None: not known."""
+        return None if self.costs is None else self.costs[level]
 
     def read(self, given: object, where: str | None = None) -> Signal:
         """An input as `run` takes it: see `Reader.read`. Raises `BadSample` for what cannot be read."""
@@ -143,7 +147,8 @@ class Predictor(ABC):
     ) -> Iterator[Answer | ArrnError]:
         """Answers in the order of the inputs; in the place of one that cannot be read stands its error.
 
-        Inputs are read a few at a time and let go once they are answered, so that any number of files fits into memory.
+        Inputs are read a few at a time and let go once they are answered, so that any number of files fits into
+        memory. An error among the inputs stands for one that its caller could not find.
         """
         check_top(top)
         chosen = self.threshold_for(budget, threshold)
@@ -154,6 +159,8 @@ class Predictor(ABC):
         numbers = 0
         for given in inputs:
             try:
+                if isinstance(given, ArrnError):
+                    raise given
                 signal = self.read(given)
                 group.append(signal)
                 numbers += signal.samples.size
@@ -176,6 +183,11 @@ class Predictor(ABC):
                 "a budget needs a calibrated cascade: run `arrn evaluate FOLDER --cascade` once, or give a threshold "
                 "between 0 and 1"
             )
+        if self.cascade.policy != self.policy:
+            raise ArrnError(
+                f"the cascade was calibrated for the policy {self.cascade.policy!r}, and this predictor has "
+                f"{self.policy!r}: calibrate it anew, or give a threshold"
+            )
         return self.cascade.threshold_for(budget)
 
     def _answer(
@@ -192,11 +204,12 @@ class Predictor(ABC):
                 by_level[level].append(place)
             waiting = {}
             for level, places in by_level.items():
-                rows, seconds = self._run_bounded(level, [signals[place] for place in places])
+                rows, seconds = self.run_bounded(level, [signals[place] for place in places])
+                cost = self.cost(level)
                 for place, row in zip(places, rows, strict=True):
                     run = runs[place]
                     run.seconds += seconds
-                    run.multiply_adds += 0 if self.costs is None else self.costs[level]
+                    run.multiply_adds += cost or 0
                     if threshold is not None and level > run.highest and float(row.max()) < threshold:
                         waiting[place] = level - 1
                         continue
@@ -208,20 +221,23 @@ class Predictor(ABC):
                         level=self.entry_grid(size, level),
                         top=top,
                         seconds=run.seconds,
-                        multiply_adds=None if self.costs is None else run.multiply_adds,
+                        multiply_adds=None if cost is None else run.multiply_adds,
                     )
         return [each for each in found if each is not None]
 
-    def _run_bounded(self, level: int, signals: Sequence[Signal]) -> tuple[list[Array], float]:
+    def run_bounded(self, level: int, signals: Sequence[Signal]) -> tuple[list[Array], float]:
         """Probabilities of each signal, by runs of a bounded size, and the seconds of one."""
-        self.prepare(level)
         places = max(_count(self.entry_grid(signal.size, level)) for signal in signals)
         many = max(1, min(_TOGETHER, _PLACES // places))
         rows: list[Array] = []
-        began = time.perf_counter()
+        seconds = 0.0
         for first in range(0, len(signals), many):
-            rows += [*self.run(level, [signal.samples for signal in signals[first : first + many]])]
-        return rows, (time.perf_counter() - began) / len(signals)
+            batch = [signal.samples for signal in signals[first : first + many]]
+            self.prepare(level, len(batch))
+            began = time.perf_counter()
+            rows += [*self.run(level, batch)]
+            seconds += time.perf_counter() - began
+        return rows, seconds / len(signals)
 
     def __repr__(self) -> str:
         levels = " -> ".join(map(format_grid, self.grids)) or "any size"

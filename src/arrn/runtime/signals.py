@@ -15,6 +15,16 @@ from .pictures import picture_to_array, read_picture
 from .volumes import decode_volume
 from .wav import MOST_CHANNELS, Window, decode_wav
 
+SUFFIXES = {
+    1: (".wav", ".wave"),
+    2: (
+        *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
+        *(".tif", ".tiff", ".webp"),
+    ),
+    3: (".npy",),
+}
+"""How the names of files of signals of so many axes end, in lower case."""
+
 WORDS = {1: "sound", 2: "image", 3: "volume"}
 """What a signal of so many axes of space is."""
 

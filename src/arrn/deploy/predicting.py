@@ -1,0 +1,249 @@
+"""`Predictor` in torch: one fused network for each level, built when it is first needed."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from arrn.deploy.calibration import read_cascade
+from arrn.errors import ArrnError, first_line
+from arrn.gpu import Replay
+from arrn.metadata import Metadata
+from arrn.models.fixed import FixedResolution
+from arrn.nn.arrn import ARRN, AdaptedARRN
+from arrn.nn.inference import Frozen
+from arrn.nn.introspection import multiply_adds, unwrap
+from arrn.nn.network import as_network, channels_of
+from arrn.runs import is_finished, pick_device
+from arrn.runs.settings import RUN_FILE
+from arrn.runtime.files import Array
+from arrn.runtime.levels import Grid, Policy, as_policy
+from arrn.runtime.predictor import Predictor as AnyPredictor
+from arrn.saving import load
+from arrn.signal.kernels import kernel
+from arrn.signal.resample import resample
+from arrn.signal.scaling import Normalisation
+from arrn.training.step import order_memory
+
+_AT_ONCE = 2**24  # numbers of the inputs that are normalised and resampled together
+_WARM_UP = 5  # calls after which a CUDA graph is recorded, and one that replays it
+
+
+class Predictor(AnyPredictor):
+    """Labels and probabilities from a trained network, for inputs of any and different sizes. Threads may share one.
+
+    The inputs of one call are grouped by the level on which they enter, resampled to its grid and run together, by a
+    copy of the network cast to that level with its norms folded. Normalisation is that of the training.
+
+    Args:
+        network: a folder that `arrn.save` wrote, or of a finished run; or a network with its `metadata`, which is
+            copied: later changes of it are not seen.
+        device: "auto" (the first of cuda, mps and cpu that there is), "cpu", "cuda" or "mps".
+        policy: "exact" or "cheap", for inputs between two grids; None is the network's own.
+        compile: compile each level for this machine (`arrn.nn.Frozen`). Batches are padded to 1, 2, 4, 8, ... inputs;
+            each of these sizes compiles once per level, which takes up to a minute.
+        capture: on a GPU, record each level as a CUDA graph (`arrn.gpu.Replay`), padded in the same way.
+        metadata: normalisation and class names, in the place of the network's own.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+
+    Raises:
+        ArrnError: for a folder without a finished network, a network without normalisation, a device that is not there.
+
+    >>> import arrn
+    >>> model = arrn.create_model("arrn", sizes=(16, 8), features=(8, 16), num_classes=4)
+    >>> model.metadata = arrn.metadata.Metadata(mean=(0.5,) * 3, std=(0.25,) * 3, class_names=tuple("abcd"))
+    >>> predictor = Predictor(model, device="cpu")
+    >>> small, large = predictor([np.zeros((6, 8, 3), np.uint8), np.zeros((40, 30, 3), np.uint8)], top=2)
+    >>> small.level, large.level, len(large.top)
+    ((8, 8), (16, 16), 2)
+    """
+
+    def __init__(
+        self,
+        network: nn.Module | str | os.PathLike[str],
+        *,
+        device: str | torch.device = "auto",
+        policy: Policy | None = None,
+        compile: bool = False,
+        capture: bool = False,
+        metadata: Metadata | None = None,
+        max_pixels: int | None = None,
+    ) -> None:
+        self.device = device if isinstance(device, torch.device) else pick_device(device)
+        if capture and self.device.type != "cuda":
+            raise ArrnError(f"capture records CUDA graphs, and the device is {self.device.type}: leave it out here")
+        folder = None if isinstance(network, nn.Module) else network
+        model = copy.deepcopy(unwrap(network)) if isinstance(network, nn.Module) else _open(network)
+        known = metadata or getattr(model, "metadata", None) or Metadata()
+        if known.mean is None or known.std is None:
+            raise ArrnError(
+                f"{'this network' if folder is None else folder} does not tell how inputs are normalised: give "
+                "metadata=arrn.metadata.Metadata(mean=..., std=...), one number per channel each"
+            )
+        channels = len(known.mean)
+        known.check_channels(channels_of(model))
+        about = as_network(model)
+        super().__init__(
+            grids=about.grids,
+            ndim=about.ndim,
+            channels=channels,
+            class_names=known.class_names,
+            window=known.window,
+            policy=as_policy(policy or about.policy or "exact"),
+            cascade=None if folder is None else read_cascade(Path(folder)),
+            max_pixels=max_pixels,
+        )
+        self.compile, self.capture = compile, capture
+        self.adapts = about.adapts
+        self._model = model.eval().float()
+        self._normalise = Normalisation(known.mean, known.std).to(self.device)
+        self._kernel = about.kernel or kernel("perfect")
+        self._levels: dict[int, _Level] = {}
+        self._costs: dict[int, int | None] = {}
+        self._building = threading.Lock()
+
+    def entry_grid(self, size: Grid, level: int) -> Grid:
+        if self.adapts or len(self.grids) > 1:
+            return self.grids[level]
+        return as_network(self._model).entry_grid(size)  # its one grid, or the input's own
+
+    def cost(self, level: int) -> int | None:
+        with self._building:
+            if level not in self._costs:
+                self._costs[level] = self._count(level)
+            return self._costs[level]
+
+    def _count(self, level: int) -> int | None:
+        # A network that takes inputs on their own grid costs what their size makes of it.
+        if not self.grids or self.entry_grid((1,) * self.ndim, level) != self.grids[level]:
+            return None
+        return multiply_adds(self._cast(level), (1, self.channels, *self.grids[level]))
+
+    def prepare(self, level: int, count: int) -> None:
+        self._level(level).warm_up(_padded(count) if self.compile or self.capture else 1)
+
+    @torch.no_grad()
+    def run(self, level: int, signals: Sequence[Array]) -> Array:
+        run = self._level(level)
+        found: list[torch.Tensor | None] = [None] * len(signals)
+        for grid, places in self._by_grid(level, signals).items():
+            ready = torch.cat([self._enter(batch, grid) for batch in _stacks(signals, places)])
+            logits = run(ready)
+            if logits.ndim != 2:
+                raise ArrnError(f"the network gives {tuple(logits.shape)}, and should give (inputs, classes)")
+            for place, row in zip(_in_stacks(signals, places), logits.float().softmax(dim=1), strict=True):
+                found[place] = row
+        probabilities: Array = torch.stack([row for row in found if row is not None]).cpu().numpy()
+        return probabilities
+
+    def _enter(self, batch: Array, grid: Grid) -> torch.Tensor:
+        """Stored samples, normalised and on a grid of the network."""
+        return resample(self._normalise(torch.from_numpy(batch).to(self.device)), grid, self._kernel)
+
+    def _by_grid(self, level: int, signals: Sequence[Array]) -> dict[Grid, list[int]]:
+        grids: defaultdict[Grid, list[int]] = defaultdict(list)
+        for place, signal in enumerate(signals):
+            grids[self.entry_grid(tuple(signal.shape[1:]), level)].append(place)
+        return grids
+
+    def _level(self, level: int) -> _Level:
+        with self._building:
+            if level not in self._levels:
+                network = order_memory(self._cast(level).to(self.device), self.ndim)
+                example = (self.channels, *self.grids[level]) if self.grids else None
+                self._levels[level] = _Level(network, example, self.device, self.compile, self.capture)
+            return self._levels[level]
+
+    def _cast(self, level: int) -> nn.Module:
+        """The network for inputs on the grid of a level, which shares nothing with others that run at once."""
+        if isinstance(self._model, ARRN):
+            return self._model.at_resolution(self.grids[level]).fuse()
+        return copy.deepcopy(self._model)
+
+
+class _Level:
+    """A network on its device, ready to run; compiled or recorded where that was asked for."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        example: tuple[int, ...] | None,
+        device: torch.device,
+        compile: bool,
+        capture: bool,
+    ) -> None:
+        self._example = example
+        self._device = device
+        self._pads = compile or capture
+        self._calls = _WARM_UP if capture else 1
+        self._warm: set[int] = set()
+        run: Callable[[torch.Tensor], torch.Tensor] = Frozen(network) if compile else network
+        self._run = Replay(torch.no_grad()(run), device) if capture else run
+        # Of networks at large nothing is known, and compilers and recordings are not made for threads.
+        stateless = isinstance(network, AdaptedARRN) or type(network) is FixedResolution
+        self._turn: AbstractContextManager[Any] = nullcontext() if stateless and not self._pads else threading.Lock()
+
+    def warm_up(self, count: int) -> None:
+        """What a first run with so many inputs would set up."""
+        if count in self._warm or self._example is None:
+            return
+        for _ in range(self._calls):
+            self(torch.zeros((count, *self._example), device=self._device))
+        self._warm.add(count)
+
+    @torch.no_grad()
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        count = len(x)
+        if self._pads and (missing := _padded(count) - count):
+            x = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
+        with self._turn:
+            try:
+                answer: torch.Tensor = self._run(x)
+            except Exception as error:
+                if "torch._inductor" not in str(type(error).__module__):
+                    raise
+                raise ArrnError(f"this network cannot be compiled here: {first_line(error)}") from error
+        return answer[:count]
+
+
+def _padded(count: int) -> int:
+    """The next power of two: few sizes of batches compile, and each wastes less than half."""
+    return 1 << (count - 1).bit_length()
+
+
+def _stacks(signals: Sequence[Array], places: Sequence[int]) -> list[Array]:
+    """Signals of one size and type together, a bounded number at a time."""
+    return [np.stack([signals[place] for place in stack]) for stack in _alike(signals, places)]
+
+
+def _in_stacks(signals: Sequence[Array], places: Sequence[int]) -> list[int]:
+    """The places of the signals in the order of `_stacks`."""
+    return [place for stack in _alike(signals, places) for place in stack]
+
+
+def _alike(signals: Sequence[Array], places: Sequence[int]) -> list[list[int]]:
+    alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for place in places:
+        alike[signals[place].shape, signals[place].dtype.name].append(place)
+    parts: list[list[int]] = []
+    for same in alike.values():
+        many = max(1, _AT_ONCE // signals[same[0]].size)
+        parts += [same[first : first + many] for first in range(0, len(same), many)]
+    return parts
+
+
+def _open(folder: str | os.PathLike[str]) -> nn.Module:
+    path = Path(folder)
+    if (path / RUN_FILE).exists() and not is_finished(path):
+        raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train ... --out {folder} --resume`")
+    return load(folder)
