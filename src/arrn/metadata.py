@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from arrn.errors import ArrnError
+from arrn.runtime.aspect import as_aspect
 from arrn.signal.grid import check_tensor
 from arrn.signal.kernels import kernel
 from arrn.signal.scaling import Normalisation, check_statistics
@@ -31,6 +32,8 @@ class Metadata:
         resampler: how inputs were brought to lower resolutions, a name or `kernel_options`.
         class_names: a name for each output.
         window: seconds of sound that an input spans; None for what is no sound.
+        aspect: what was done with images and volumes of other proportions than the network's grids: "stretch", "pad"
+            or "crop".
     """
 
     mean: tuple[float, ...] | None = None
@@ -38,6 +41,7 @@ class Metadata:
     resampler: str | Mapping[str, Any] | None = None
     class_names: tuple[str, ...] | None = None
     window: float | None = None
+    aspect: str = "stretch"
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in ("mean", "std") if getattr(self, name) is not None}
@@ -54,6 +58,7 @@ class Metadata:
         window = self.window
         if window is not None and not (isinstance(window, int | float) and 0 < window <= LONGEST_WINDOW):
             raise ArrnError(f"window must be a number of seconds above 0, up to {LONGEST_WINDOW:g}, got {window!r:.40}")
+        as_aspect(self.aspect)
 
     def normalise(self, x: torch.Tensor) -> torch.Tensor:
         """`x` as the network was trained to see it: of mean 0 and standard deviation 1 in each channel.
@@ -151,4 +156,6 @@ def read_metadata(inputs: Mapping[str, Any]) -> Metadata:
     elif not isinstance(resampler, str | None):
         raise ArrnError(f"resampler must be a name or a kernel's options, got {resampler!r:.80}")
     class_names = None if names is None else tuple(names)
-    return Metadata(numbers("mean"), numbers("std"), resampler, class_names, inputs.get("window"))
+    return Metadata(
+        numbers("mean"), numbers("std"), resampler, class_names, inputs.get("window"), inputs.get("aspect", "stretch")
+    )

@@ -54,6 +54,9 @@ def evaluate(
         bool | None,
         typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
     ] = None,
+    aspect: Annotated[
+        str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop [default: as in training].")
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
 ) -> None:
     """Measure accuracy at a range of resolutions: a table, a picture and a JSON file.
@@ -98,6 +101,7 @@ def evaluate(
             stream=stream,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             skip_bad=skip_bad,
+            aspect=aspect,
         )
     if not LEADS:
         return
@@ -107,7 +111,7 @@ def evaluate(
         say(f"{report.model} has no levels to skip: --policy and --adapt change nothing")
     # Named after what it is an evaluation of, so that it does not overwrite others in the folder.
     other = [] if dataset is None else [Path(report.dataset).name]
-    parts = ["evaluation", *other, split if split != "test" else None, resampler]
+    parts = ["evaluation", *other, split if split != "test" else None, resampler, aspect]
     name = "-".join(part for part in parts if part is not None)
     file = json or folder / f"{name}.json"
     if report.facts["skipped"]:

@@ -47,6 +47,9 @@ def predict(
     max_pixels: Annotated[
         int | None, typer.Option(min=1, help="Refuse larger images, or volumes of more voxels [default: 64 million].")
     ] = None,
+    aspect: Annotated[
+        str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop [default: as in training].")
+    ] = None,
 ) -> None:
     """Tell what is in pictures, sounds or volumes, each at the level of the network that fits its size.
 
@@ -67,7 +70,7 @@ def predict(
     if json == csv == "-":
         raise ArrnError("only one of --json and --csv can go to standard output")
     chosen = None if policy is None else as_policy(policy)
-    predictor = Predictor(folder, device=device, policy=chosen, max_pixels=max_pixels)
+    predictor = Predictor(folder, device=device, policy=chosen, max_pixels=max_pixels, aspect=aspect)
     quiet = "-" in (json, csv)
     if chosen is not None and not predictor.adapts and not quiet:
         say(f"{folder} holds a network without levels to skip: --policy changes nothing")

@@ -57,6 +57,13 @@ def train(
     sample_rate: Annotated[
         int | None, typer.Option(help="Of sound; clips of another are resampled [default: the set's own].")
     ] = None,
+    aspect: Annotated[
+        str | None,
+        typer.Option(
+            help="What to do with images of other proportions than the network's grids: stretch, pad (with mirrored "
+            "edges) or crop (to the middle) [default: stretch]."
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
@@ -115,7 +122,7 @@ def train(
     model_name = model or facts_of(named or "").design
     folder = out or Path("runs") / f"{Path(named or '').name}-{model_name}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": named, "model": model, "seed": seed, "holdout": holdout}
-    given |= {"window": window, "sample_rate": sample_rate}
+    given |= {"aspect": aspect, "window": window, "sample_rate": sample_rate}
     given |= {"data": data_root(data), "skip_bad": skip_bad or None}
     given = {name: value for name, value in given.items() if value is not None}
     saved = read_settings(folder) if resume else None

@@ -6,6 +6,7 @@ from arrn.data.catalog import Dataset, list_datasets, open_dataset
 from arrn.data.decoding import PICTURES, Codec, decode, header_size
 from arrn.data.examining import Examined, examine, hold_out, skipped_in_words
 from arrn.data.folder import ClassFolders, ImageFolder
+from arrn.data.framing import Framed, aspect_in_words, frame
 from arrn.data.npz import NpzArrays
 from arrn.data.parquet import ParquetFiles
 from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets
@@ -33,6 +34,7 @@ __all__ = [
     "Dataset",
     "Examined",
     "Form",
+    "Framed",
     "ImageFolder",
     "MemoryBatches",
     "Normalisation",
@@ -48,10 +50,12 @@ __all__ = [
     "TrivialAugmentWide",
     "WavHeader",
     "Window",
+    "aspect_in_words",
     "decode",
     "decode_wav",
     "examine",
     "fits_in_memory",
+    "frame",
     "full_scale",
     "header_size",
     "hold_out",

@@ -55,6 +55,8 @@ class Predictor(AnyPredictor):
         capture: on a GPU, record each level as a CUDA graph (`arrn.gpu.Replay`), padded in the same way.
         metadata: normalisation and class names, in the place of the network's own.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop". None is what
+            the network was trained with.
 
     Raises:
         ArrnError: for a folder without a finished network, a network without normalisation, a device that is not there.
@@ -78,6 +80,7 @@ class Predictor(AnyPredictor):
         capture: bool = False,
         metadata: Metadata | None = None,
         max_pixels: int | None = None,
+        aspect: str | None = None,
     ) -> None:
         self.device = device if isinstance(device, torch.device) else pick_device(device)
         if capture and self.device.type != "cuda":
@@ -102,6 +105,7 @@ class Predictor(AnyPredictor):
             policy=as_policy(policy or about.policy or "exact"),
             cascade=None if folder is None else read_cascade(Path(folder)),
             max_pixels=max_pixels,
+            aspect=known.aspect if aspect is None else aspect,
         )
         self.compile, self.capture = compile, capture
         self.adapts = about.adapts

@@ -27,8 +27,8 @@ class Report:
         dataset: its name.
         results: one dictionary for each setting: resolution (None: as the samples come), adapt, policy,
             accuracy, correct, total, interval (Wilson, 95%), balanced_accuracy, levels.
-        facts: everything else that describes the evaluation: split, resampler, skipped (how many), skipped_samples
-            (which, and why), remarks on how samples were read, class_counts, provenance.
+        facts: everything else that describes the evaluation: split, resampler, aspect, skipped (how many),
+            skipped_samples (which, and why), remarks on how samples were read, class_counts, provenance.
     """
 
     model: str
@@ -88,6 +88,7 @@ def make_report(
     dataset: str,
     split: str,
     resampler: Resampler,
+    aspect: str = "stretch",
     skipped: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> Report:
@@ -101,6 +102,7 @@ def make_report(
     facts = {
         "split": split,
         "resampler": resampler,
+        "aspect": aspect,
         "skipped": len(skipped),
         "skipped_samples": list(skipped),
         "remarks": list(remarks),

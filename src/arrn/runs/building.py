@@ -9,20 +9,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from arrn.data import Examined, Form, word_for
+from arrn.data import Examined, Form, frame, word_for
 from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import create_model, model_options
 from arrn.models.registry import takes_option
 from arrn.models.rivals import SwitchableNetwork
 from arrn.nn.arrn import ARRN
-from arrn.nn.network import Network, note_option, signal_axes
+from arrn.nn.network import Network, as_network, note_option, signal_axes
 from arrn.runs.settings import RunSettings
+from arrn.runtime.aspect import Aspect
 from arrn.signal.grid import Grid, covers, format_grid
 from arrn.training.recipe import Recipe
 from arrn.training.step import dropout_for
 
 _SUITED = {1: "arrn_audio_small", 2: "arrn_small", 3: "arrn_volume_small"}
+
+
+def aspect_for(model: nn.Module, mode: str, ndim: int) -> Aspect:
+    """What a network of the mode `mode` does with samples of other proportions than its grids.
+
+    Raises:
+        ArrnError: for sound, which has none, unless it is "stretch", which does nothing.
+    """
+    if ndim == 1 and mode != "stretch":
+        raise ArrnError(f"aspect is of images and volumes, sound has one axis: leave out aspect={mode!r}")
+    grids = as_network(model).grids
+    return Aspect(mode, grids[0] if grids else (1,) * ndim)
 
 
 def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
@@ -45,7 +58,8 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
         if "policy" in options:
             recipe = recipe.with_options({"policy": model.policy})
         model.policy = recipe.policy
-        _compare_sizes(model.grids, train, word_for(form.ndim), say)
+        framed = frame(train, aspect_for(model, settings.aspect, form.ndim), settings.skip_bad)
+        _compare_sizes(model.grids, framed, word_for(form.ndim), say)
     if recipe.shares:
         recipe = _with_shares(model, recipe, settings, say)
     if isinstance(model, SwitchableNetwork) and not recipe.resolutions:
@@ -109,7 +123,8 @@ def _complete_options(settings: RunSettings, train: Examined) -> dict[str, Any]:
         if name in known and options.setdefault(name, right) != right:
             raise ArrnError(f"{name} is {options[name]!r}, but {form.words} have {right} {word}")
     if "size" in known:
-        counts = Counter(train.sizes)
+        square = Aspect(settings.aspect, (1,) * form.ndim)
+        counts = Counter(map(square.frame, train.sizes))
         usual = max(counts, key=lambda size: (counts[size], size))  # of equally frequent ones the largest
         options.setdefault("size", max(usual))
     return options

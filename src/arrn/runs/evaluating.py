@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from arrn.data import Examined, Normalisation, Placement, open_batches, word_for
+from arrn.data import Examined, Normalisation, Placement, frame, open_batches, word_for
 from arrn.errors import ArrnError
 from arrn.evaluation import (
     Report,
@@ -24,11 +24,12 @@ from arrn.evaluation import (
 )
 from arrn.metadata import Metadata
 from arrn.nn.network import Policy, as_network, config_of
-from arrn.runs.building import check_fit
+from arrn.runs.building import aspect_for, check_fit
 from arrn.runs.device import pick_device, true_float32
 from arrn.runs.run_folder import is_finished
 from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
 from arrn.runs.splits import open_split
+from arrn.runtime.aspect import as_aspect
 from arrn.saving import load
 from arrn.teamwork import join_team, team_device
 from arrn.training.step import order_memory
@@ -71,6 +72,7 @@ def evaluate_run(
     progress: Callable[[int, int], None] | None = None,
     skip_bad: bool = False,
     workers: int = 2,
+    aspect: str | None = None,
 ) -> Report:
     """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
 
@@ -90,12 +92,16 @@ def evaluate_run(
         progress: told the number of samples done, and of all.
         skip_bad: go on without samples that cannot be read, as runs do that were trained so.
         workers: processes that read from disk.
+        aspect: what is done with rectangles; by default what the network was trained with.
     """
     place = team_device(pick_device(device))
     model, metadata, normalisation = load_network(folder, place)
     resampler = resampler or metadata.resampler or "perfect"
     check_resampler(resampler, as_network(model).ndim)
-    examined = open_samples(folder, model, metadata, split, dataset=dataset, data=data, skip_bad=skip_bad)
+    aspect = as_aspect(aspect or metadata.aspect)
+    examined = open_samples(
+        folder, model, metadata, split, dataset=dataset, data=data, skip_bad=skip_bad, aspect=aspect
+    )
     name = config_of(model)["name"]
     plans = settings_for(model, _choose_resolutions(resolutions, model, examined), policies, adapt)
     total = len(examined.sizes)
@@ -116,6 +122,7 @@ def evaluate_run(
         dataset=examined.source.name,
         split=split,
         resampler=resampler,
+        aspect=aspect,
         skipped=[str(error) for error in examined.bad],
         remarks=examined.remarks,
     )
@@ -130,6 +137,7 @@ def open_samples(
     dataset: str | None = None,
     data: str | None = None,
     skip_bad: bool = False,
+    aspect: str = "stretch",
 ) -> Examined:
     """A split of the data that the network in `folder` was trained for, or of others with the same classes.
 
@@ -142,7 +150,7 @@ def open_samples(
     examined = open_split(settings, split, folder if dataset is None else None)
     check_fit(model, config_of(model)["name"], examined.source.form, examined.source.name)
     _check_classes(metadata, examined.source.class_names, settings.dataset)
-    return examined
+    return frame(examined, aspect_for(model, aspect, examined.source.form.ndim), settings.skip_bad)
 
 
 def _choose_resolutions(wanted: Sequence[int], model: nn.Module, examined: Examined) -> list[int | None]:

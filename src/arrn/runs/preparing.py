@@ -12,13 +12,25 @@ from threading import Thread
 import torch
 from torch import nn
 
-from arrn.data import Augmentation, Batch, Batches, Examined, Normalisation, Placement, measure_statistics, open_batches
+from arrn.data import (
+    Augmentation,
+    BadSample,
+    Batch,
+    Batches,
+    Examined,
+    Normalisation,
+    Placement,
+    aspect_in_words,
+    frame,
+    measure_statistics,
+    open_batches,
+)
 from arrn.data.epochs import plan_epoch
 from arrn.errors import ArrnError
 from arrn.evaluation import affordable_batch, evaluate, settings_for
 from arrn.metadata import Metadata
 from arrn.nn.network import as_network, entry_grid, entry_kernel
-from arrn.runs.building import build_network
+from arrn.runs.building import aspect_for, build_network
 from arrn.runs.device import tune_device
 from arrn.runs.settings import Machine, RunSettings
 from arrn.runs.splits import RunData
@@ -41,6 +53,7 @@ class Prepared:
         batches: what is trained on.
         validate: what the loop calls after each epoch, where samples were held out.
         metadata: what is saved with the network.
+        bad: samples that are left out although they could be read.
     """
 
     step: TrainingStep
@@ -48,6 +61,7 @@ class Prepared:
     batches: Batches
     validate: Validate | None
     metadata: Metadata
+    bad: tuple[BadSample, ...] = ()
 
 
 def prepare(
@@ -96,7 +110,13 @@ def prepare(
     model, recipe = build_network(settings, data.train, say)
     form = data.train.source.form
     order_memory(share_norms(model, machine, team, device).to(device), form.ndim)
-    placement = Placement.by(lambda size: entry_grid(model, size), data.train.sizes, entry_kernel(model))
+    aspect = aspect_for(model, settings.aspect, form.ndim)
+    train, held_out = frame(data.train, aspect, settings.skip_bad), data.validation
+    if held_out is not None:
+        held_out = frame(held_out, aspect, settings.skip_bad)
+    if form.ndim > 1 and (line := aspect_in_words(data.train, aspect)) is not None:
+        say(line)
+    placement = Placement.by(lambda size: entry_grid(model, size), train.sizes, entry_kernel(model))
     grids = set(placement.targets.values())
     tune_device(device, one_shape=len(grids) == 1 and not machine.deterministic)
 
@@ -116,24 +136,27 @@ def prepare(
 
     meanwhile: AbstractContextManager[None] = nullcontext()
     if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
-        shape = (min(recipe.batch_size, len(data.train.sizes)), form.channels, *next(iter(grids)))
+        shape = (min(recipe.batch_size, len(train.sizes)), form.channels, *next(iter(grids)))
         plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
         meanwhile = warming_up(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
     with meanwhile:
-        batches = batches_of(data.train, placement, recipe.batch_size)
+        batches = batches_of(train, placement, recipe.batch_size)
     least = least_share(batches, team)
     mean, std = data.dataset.mean, data.dataset.std
     if mean is None or std is None:
         mean, std = measure_statistics(batches)
     normalisation = Normalisation(mean, std).to(device)
     validate = None
-    if data.validation is not None:
-        sizes = data.validation.sizes
+    if held_out is not None:
+        sizes = held_out.sizes
         few = affordable_batch(recipe.batch_size, sizes)
-        validate = _validation(batches_of(data.validation, Placement.unchanged(sizes), few), normalisation)
+        validate = _validation(batches_of(held_out, Placement.unchanged(sizes), few), normalisation)
     step = make_step(model, normalisation, recipe.epochs * len(batches), least)
     window = settings.window if form.ndim == 1 else None
-    return Prepared(step, recipe, batches, validate, Metadata(mean, std, "perfect", data.dataset.class_names, window))
+    metadata = Metadata(mean, std, "perfect", data.dataset.class_names, window, settings.aspect)
+    known = {*data.bad, *data.train.bad}
+    bad = [error for part in (train, held_out) if part is not None for error in part.bad if error not in known]
+    return Prepared(step, recipe, batches, validate, metadata, tuple(bad))
 
 
 def _validation(batches: Batches, normalisation: Normalisation) -> Validate:

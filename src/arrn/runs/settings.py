@@ -12,6 +12,7 @@ from typing import Any
 
 from arrn.data import Window
 from arrn.errors import ArrnError
+from arrn.runtime.aspect import as_aspect
 from arrn.training.recipe import PAPER_CIFAR, Recipe
 from arrn.writing import read_document, write_document
 
@@ -35,6 +36,8 @@ class RunSettings:
         data: the root of the data set, None for its own place.
         window: seconds of sound that a sample spans; nothing to images.
         sample_rate: of that sound, None for the set's own.
+        aspect: what is done with images and volumes of other proportions than the network's grids: "stretch", "pad"
+            or "crop".
     """
 
     dataset: str
@@ -47,6 +50,7 @@ class RunSettings:
     data: str | None = None
     window: float = 1.0
     sample_rate: int | None = None
+    aspect: str = "stretch"
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -54,6 +58,7 @@ class RunSettings:
         if self.holdout < 0:
             raise ArrnError(f"the number of samples to hold out must be at least 0, got {self.holdout}")
         Window(self.window, self.sample_rate)  # refuses what means nothing
+        as_aspect(self.aspect)
 
     def differences(self, other: RunSettings) -> list[str]:
         """How `other` differs, in words; where the data lie does not matter."""
@@ -130,9 +135,10 @@ def settings_from(settings: object, where: str) -> RunSettings:
         "data": str | None,
         "window": int | float,
         "sample_rate": int | None,
+        "aspect": str,
     }
-    if isinstance(settings, dict):  # runs from before there was sound
-        settings = {"window": 1.0, "sample_rate": None} | settings
+    if isinstance(settings, dict):  # runs from before there was sound, or a choice of what happens to rectangles
+        settings = {"window": 1.0, "sample_rate": None, "aspect": "stretch"} | settings
     if not isinstance(settings, dict) or set(settings) != set(expected):
         raise ArrnError(f"{where}: settings should have {', '.join(expected)}")
     for name, kind in expected.items():

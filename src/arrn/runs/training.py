@@ -95,6 +95,9 @@ def run_training(
         run = prepare(
             settings, data, machine=machine, device=device, team=team, opened=opened, say=say, watcher=watcher
         )
+        if team.leads and run.bad:
+            _list_skipped([*data.bad, *run.bad], out / SKIPPED)
+            say(skipped_in_words(run.bad, str(out / SKIPPED)))
         if start is not None:
             resume_from(run.step, start)
             say(f"going on from {start.file_name}")

@@ -5,6 +5,7 @@ for running exported networks holds this package under another name.
 """
 
 from .answers import Answer, AnswerList
+from .aspect import ASPECTS, Aspect
 from .cascade import Cascade
 from .files import BadSample
 from .levels import Grid, Policy
@@ -12,8 +13,10 @@ from .predictor import Predictor
 from .signals import Reader, Signal, to_unit_scale
 
 __all__ = [
+    "ASPECTS",
     "Answer",
     "AnswerList",
+    "Aspect",
     "BadSample",
     "Cascade",
     "Grid",

@@ -37,6 +37,7 @@ class Predictor(ABC):
         costs: multiply-adds of one input at each level, highest first; None: not known.
         cascade: for `budget`: what the calibration of the cascade found; None: not calibrated.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop".
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Predictor(ABC):
         costs: Sequence[int] | None = None,
         cascade: Cascade | None = None,
         max_pixels: int | None = None,
+        aspect: str = "stretch",
     ) -> None:
         self.grids: tuple[Grid, ...] = tuple(grids)
         self.ndim = ndim
@@ -60,7 +62,7 @@ class Predictor(ABC):
         self.policy = as_policy(policy)
         self.costs = None if costs is None else tuple(costs)
         self.cascade = cascade
-        self.reader = Reader(ndim, channels, self.grids[0] if self.grids else None, window or 1.0, max_pixels)
+        self.reader = Reader(ndim, channels, self.grids[0] if self.grids else None, window or 1.0, max_pixels, aspect)
 
     @property
     def kind(self) -> str:
@@ -213,12 +215,12 @@ class Predictor(ABC):
                     if threshold is not None and level > run.highest and float(row.max()) < threshold:
                         waiting[place] = level - 1
                         continue
-                    size = signals[place].size
+                    signal = signals[place]
                     found[place] = make_answer(
                         row,
                         self.class_names,
-                        size=size,
-                        level=self.entry_grid(size, level),
+                        size=signal.given or signal.size,
+                        level=self.entry_grid(signal.size, level),
                         top=top,
                         seconds=run.seconds,
                         multiply_adds=None if cost is None else run.multiply_adds,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .aspect import Aspect
 from .files import Array, BadSample, Encoded, check_pixels
 from .levels import Grid
 from .pictures import picture_to_array, read_picture
@@ -41,11 +42,14 @@ class Signal:
     Attributes:
         samples: shape (channels, *space); uint8 in 0 to 255, int16 in -32768 to 32767, or float32 with 1 for full
             scale.
-        size: the input's own grid. Of very large images fewer samples are read.
+        size: the input's own grid, padded or cropped where the network wants inputs so. Of very large images fewer
+            samples are read.
+        given: the input's own grid as it was; `size` where that is None.
     """
 
     samples: Array
     size: Grid
+    given: Grid | None = None
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -73,6 +77,8 @@ class Reader:
         seconds: the window of sound files: longer ones are cropped to their middle, shorter ones padded with silence.
             Each keeps its own rate.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        aspect: what is done with images and volumes of other proportions than the network's: "stretch", "pad" or
+            "crop". A network without grids takes them as they are.
     """
 
     ndim: int
@@ -80,6 +86,12 @@ class Reader:
     top: Grid | None = None
     seconds: float = 1.0
     max_pixels: int | None = None
+    aspect: str = "stretch"
+
+    @property
+    def framing(self) -> Aspect | None:
+        """What gives samples the proportions of the network's grids; None where nothing does."""
+        return None if self.top is None or self.ndim == 1 else Aspect(self.aspect, self.top)
 
     def read(self, given: object, where: str | None = None) -> Signal:
         """The signal that is given.
@@ -195,7 +207,14 @@ class Reader:
     def _checked(self, samples: Array, size: Grid | None, where: str) -> Signal:
         if len(samples) != self.channels:
             raise BadSample(where, f"it has {len(samples)} channels, and the network takes {self.channels}")
-        return Signal(samples, size or tuple(samples.shape[1:]))
+        own = tuple(samples.shape[1:])
+        if self.framing is not None:
+            wrong = self.framing.refusal(own, self.max_pixels)
+            if wrong is not None:
+                raise BadSample(where, wrong)
+            size = size or own
+            return Signal(self.framing(samples), self.framing.frame(size), size)
+        return Signal(samples, size or own)
 
 
 def is_array(given: object) -> bool:
