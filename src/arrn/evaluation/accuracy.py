@@ -55,12 +55,14 @@ class Answers:
         predictions: the class it gave each sample, int64 of shape (samples,).
         labels: the right ones.
         grids: the grid on which each sample entered the network.
+        probabilities: that it gives the class that it answered, float32 of shape (samples,); None where not kept.
     """
 
     setting: Setting
     predictions: torch.Tensor
     labels: torch.Tensor
     grids: tuple[Grid, ...]
+    probabilities: torch.Tensor | None = None
 
     @property
     def correct(self) -> int:
@@ -115,6 +117,7 @@ def evaluate(
     # The same evaluation under two names is done once: running every level has no use for a policy.
     plans = {setting: _without_idle_policy(setting) for setting in settings}
     predictions: dict[Setting, list[torch.Tensor]] = {plan: [] for plan in plans.values()}
+    probabilities: dict[Setting, list[torch.Tensor]] = {plan: [] for plan in plans.values()}
     grids: dict[Setting, list[Grid]] = {plan: [] for plan in plans.values()}
     labels: list[torch.Tensor] = []
     by_resolution: defaultdict[int | None, list[Setting]] = defaultdict(list)
@@ -127,8 +130,9 @@ def evaluate(
         for resolution in by_resolution:
             lowered = [_lowered(x, resolution, resampler) for x in samples]
             for plan in by_resolution[resolution]:
-                answers, entered = _answer(model, lowered, plan)
+                answers, chances, entered = _answer(model, lowered, plan)
                 predictions[plan].append(answers)
+                probabilities[plan].append(chances)
                 grids[plan] += entered
         done += sum(len(batch.labels) for batch in group) * batches.team.size
         if progress is not None:
@@ -139,11 +143,13 @@ def evaluate(
     gathered = {
         plan: (
             team.gather(torch.cat([none, *(part.cpu() for part in predictions[plan])])),
+            right,
             _gather_grids(grids[plan], len(batches.grids[0]), team),
+            team.gather(torch.cat([none.float(), *(part.cpu() for part in probabilities[plan])])),
         )
         for plan in predictions
     }
-    return [Answers(setting, gathered[plan][0], right, gathered[plan][1]) for setting, plan in plans.items()]
+    return [Answers(setting, *gathered[plan]) for setting, plan in plans.items()]
 
 
 def _gather_grids(grids: Sequence[Grid], ndim: int, team: Team) -> tuple[Grid, ...]:
@@ -173,17 +179,23 @@ def _lowered(x: torch.Tensor, resolution: int | None, resampler: Resampler) -> t
     return x if resolution is None else lower(x, tuple(min(n, resolution) for n in grid_of(x)), resampler)
 
 
-def _answer(model: nn.Module, samples: Sequence[torch.Tensor], setting: Setting) -> tuple[torch.Tensor, list[Grid]]:
-    """Predictions for samples at the setting's resolution, in their order, and the grid on which each entered."""
+def _answer(
+    model: nn.Module, samples: Sequence[torch.Tensor], setting: Setting
+) -> tuple[torch.Tensor, torch.Tensor, list[Grid]]:
+    """For samples at the setting's resolution, in their order: classes, their probabilities, grids of entry."""
     adapt = setting.adapt is not False
     whole = as_network(model).adapts and not adapt
-    found: dict[int, tuple[torch.Tensor, Grid]] = {}
+    found: dict[int, tuple[torch.Tensor, torch.Tensor, Grid]] = {}
     for grid, stacked, places in enter_together(model, samples, setting.policy, adapt):
         logits = model(stacked, adapt=False) if whole else model(stacked)
-        parts = logits.argmax(dim=1).split([len(samples[place]) for place in places])
-        found |= {place: (part, grid) for place, part in zip(places, parts, strict=True)}
-    in_order = [found[place] for place in range(len(samples))]
-    return torch.cat([part for part, _ in in_order]), [grid for part, grid in in_order for _ in part]
+        lengths = [len(samples[place]) for place in places]
+        classes = logits.argmax(dim=1)
+        chances = logits.float().softmax(dim=1).gather(1, classes[:, None])[:, 0]
+        parts = zip(classes.split(lengths), chances.split(lengths), strict=True)
+        found |= {place: (*part, grid) for place, part in zip(places, parts, strict=True)}
+    classes_of, chances_of, grids_of = zip(*(found[place] for place in range(len(samples))), strict=True)
+    entered = [grid for part, grid in zip(classes_of, grids_of, strict=True) for _ in part]
+    return torch.cat(classes_of), torch.cat(chances_of), entered
 
 
 def affordable_batch(batch_size: int, sizes: Iterable[Grid]) -> int:

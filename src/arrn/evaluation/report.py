@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,14 @@ from typing import Any
 import torch
 
 from arrn.evaluation.accuracy import Answers, Resampler, Setting
+from arrn.evaluation.mistakes import Mistake
 from arrn.nn.network import Policy, as_network
 from arrn.provenance import provenance
 from arrn.signal.grid import format_grid
 from arrn.writing import write_atomically, writing_to
+
+
+_NUMBERS = re.compile(r"(?<=\[)\s+-?\d[-+.\de,\s]*(?=\])")
 
 
 @dataclass(frozen=True)
@@ -28,13 +33,17 @@ class Report:
         results: one dictionary for each setting: resolution (None: as the samples come), adapt, policy,
             accuracy, correct, total, interval (Wilson, 95%), balanced_accuracy, levels.
         facts: everything else that describes the evaluation: split, resampler, aspect, skipped (how many),
-            skipped_samples (which, and why), remarks on how samples were read, class_counts, provenance.
+            skipped_samples (which, and why), remarks on how samples were read, class_counts, provenance; with details
+            also axes, window, grids (of the levels, none for a network that has no levels), class_names, and by_class
+            (see `arrn.evaluation.by_class`) and cost, one entry for each resolution.
+        mistakes: the most confident wrong answers at each resolution, for a page; no part of the document.
     """
 
     model: str
     dataset: str
     results: Sequence[Mapping[str, Any]]
     facts: Mapping[str, Any]
+    mistakes: Sequence[Mistake] = ()
 
     def document(self) -> dict[str, Any]:
         """The report as JSON holds it."""
@@ -50,7 +59,9 @@ def report_from(document: Mapping[str, Any]) -> Report:
 def write_report(report: Report, path: Path) -> None:
     """Writes the JSON file, whole or not at all."""
     with writing_to(path):
-        write_atomically(path, (json.dumps(report.document(), indent=2) + "\n").encode())
+        text = json.dumps(report.document(), indent=2)
+        # Numbers of one list on one line: a confusion matrix then looks like one.
+        write_atomically(path, (_NUMBERS.sub(lambda found: " ".join(found[0].split()), text) + "\n").encode())
 
 
 def settings_for(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,16 +15,22 @@ from torch import nn
 from arrn.data import Examined, Normalisation, Placement, frame, open_batches, word_for
 from arrn.errors import ArrnError
 from arrn.evaluation import (
+    Answers,
     Report,
     Resampler,
     affordable_batch,
+    by_class,
     check_resampler,
     default_resolutions,
     evaluate,
+    leading_answers,
     make_report,
+    sample_order,
     settings_for,
+    worst_mistakes,
 )
 from arrn.metadata import Metadata
+from arrn.nn import ARRN, multiply_adds
 from arrn.nn.network import Policy, as_network, config_of
 from arrn.runs.building import aspect_for, check_fit
 from arrn.runs.device import pick_device, true_float32
@@ -31,6 +39,7 @@ from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
 from arrn.runs.splits import open_split
 from arrn.runtime.aspect import as_aspect
 from arrn.saving import load
+from arrn.signal.grid import Grid
 from arrn.teamwork import join_team, team_device
 from arrn.training.step import order_memory
 
@@ -73,6 +82,7 @@ def evaluate_run(
     skip_bad: bool = False,
     workers: int = 2,
     aspect: str | None = None,
+    mistakes: int | None = None,
 ) -> Report:
     """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
 
@@ -93,6 +103,8 @@ def evaluate_run(
         skip_bad: go on without samples that cannot be read, as runs do that were trained so.
         workers: processes that read from disk.
         aspect: what is done with rectangles; by default what the network was trained with.
+        mistakes: how many of the most confident wrong answers to keep for each resolution, with counts class by class
+            and multiply-adds; None keeps none of these.
     """
     place = team_device(pick_device(device))
     model, metadata, normalisation = load_network(folder, place)
@@ -116,7 +128,8 @@ def evaluate_run(
     ):
         tell = None if progress is None else lambda done: progress(done, total)
         answers = evaluate(model, batches, plans, normalisation, resampler, tell)
-    return make_report(
+        order = sample_order(examined.sizes, batches)
+    report = make_report(
         answers,
         model=name,
         dataset=examined.source.name,
@@ -126,6 +139,41 @@ def evaluate_run(
         skipped=[str(error) for error in examined.bad],
         remarks=examined.remarks,
     )
+    if mistakes is None:
+        return report
+    leading = leading_answers(answers, as_network(model).policy)
+    names = examined.source.class_names
+    details = {
+        "class_names": list(names),
+        "by_class": [by_class(each, len(names)) for each in leading],
+        "cost": [_cost(model, each) for each in leading],
+    }
+    worst = [
+        mistake for each in leading for mistake in worst_mistakes(each, examined.source, order, mistakes, resampler)
+    ]
+    return dataclasses.replace(report, facts=report.facts | details, mistakes=worst)
+
+
+def _cost(model: nn.Module, answers: Answers) -> dict[str, Any]:
+    """The multiply-adds of one sample in a setting, on average over the grids on which samples entered.
+
+    `full`: when every level runs; None for a network that does not skip any.
+    """
+    channels, setting = getattr(model, "in_channels", 3), answers.setting
+
+    def count(run: nn.Module, grid: Grid) -> int:
+        return multiply_adds(run, (1, int(channels), *grid))
+
+    entered = Counter(answers.grids)
+    if not isinstance(model, ARRN):
+        native = {grid: count(model, grid) for grid in entered}
+        full = None
+    else:
+        full = count(model.at_resolution(model.grids[0]), model.grids[0])
+        skips = setting.adapt is not False
+        native = {grid: count(model.at_resolution(grid), grid) if skips else full for grid in entered}
+    mean = sum(native[grid] * times for grid, times in entered.items()) / len(answers.grids)
+    return {"resolution": setting.resolution, "multiply_adds": round(mean), "full": full}
 
 
 def open_samples(
