@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from commands import Command
+from reading_pages import check_alone
 from small_runs import TINY, write_easy_set, write_mixed_folder
 
 MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in ("--option", f"{name}={value}"))]
@@ -59,7 +60,8 @@ def test_another_data_set_does_not_overwrite_what_was_found_before(arrn_command:
     assert set(found) == {"evaluation", "evaluation-area", "evaluation-other", "evaluation-other-train"}
     assert [Path(found[name]["dataset"]).name for name in sorted(found)] == ["own", "own", "other", "other"]
     assert [found[name]["resampler"] for name in sorted(found)] == ["perfect", "area", "perfect", "perfect"]
-    assert {path.stem for path in run.glob("evaluation*.png")} == set(found)
+    for suffix in ("png", "html"):
+        assert {path.stem for path in run.glob(f"evaluation*.{suffix}")} == set(found)
 
 
 def test_what_cannot_be_written_is_told_before_the_work(
@@ -70,7 +72,8 @@ def test_what_cannot_be_written_is_told_before_the_work(
 
     monkeypatch.setattr("arrn.runs.evaluate_run", work)
     (tmp_path / "file").write_text("")
-    for option, target in (("--json", tmp_path / "file" / "e.json"), ("--plot", tmp_path / "file" / "e.png")):
+    for option, name in (("--json", "e.json"), ("--plot", "e.png"), ("--report", "e.html")):
+        target = tmp_path / "file" / name
         refused = arrn_command("evaluate", finished, option, target, "--device", "cpu", code=2)
         assert refused.err == f"arrn: cannot write {target}: Not a directory\n"
     assert "it is a folder" in arrn_command("evaluate", finished, "--json", tmp_path, code=2).err
@@ -102,18 +105,47 @@ def test_the_resampler_is_recorded(arrn_command: Command, finished: Path, tmp_pa
     assert json.loads((tmp_path / "e.json").read_text())["resampler"] == resampler
 
 
-def test_mixed_sizes_are_told_by_level(arrn_command: Command, tmp_path: Path) -> None:
+def test_mixed_sizes_as_they_come_lead(arrn_command: Command, tmp_path: Path) -> None:
     data = write_mixed_folder(tmp_path / "data", [(8, 8), (5, 7), (3, 3), (4, 2), (12, 12)], per_class=5)
     arrn_command("train", data, *MODEL, "--epochs", "1", "--out", tmp_path / "run", "--device", "cpu")
-    out = arrn_command("evaluate", tmp_path / "run", "--device", "cpu").out
-    table = out[out.index("as they come, by level") :]
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
+    out = arrn_command("evaluate", tmp_path / "run", "--plot", tmp_path / "e.svg", "--device", "cpu").out
+    first, second = out.index("as they come"), out.index("brought down to one resolution")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out[first:second].splitlines() if "│" in line]
     assert [row[:3] for row in rows] == [
+        ["exact", "all", "15"],
         ["exact", "8", "9"],
         ["exact", "4", "6"],
+        ["cheap", "all", "15"],
         ["cheap", "8", "6"],
         ["cheap", "4", "9"],
     ]
+    assert "<!-- come -->" in (tmp_path / "e.svg").read_text()
+    page = check_alone((tmp_path / "run" / "evaluation.html").read_text())
+    assert any("right as they come" in text for text in page.texts)
+
+
+def test_the_report_shows_the_mistakes_and_the_numbers_have_them_too(
+    arrn_command: Command, finished: Path, tmp_path: Path
+) -> None:
+    files = ["--json", tmp_path / "e.json", "--plot", tmp_path / "e.png", "--report", tmp_path / "new" / "e.html"]
+    out = arrn_command("evaluate", finished, *files, "--resolutions", "8,2", "--device", "cpu").out
+    assert f"report, for a browser: {tmp_path / 'new' / 'e.html'}" in out
+    document = json.loads((tmp_path / "e.json").read_text())
+    assert document["class_names"] == ["red", "green", "blue"]
+    by_setting = {(r["resolution"], r["adapt"], r["policy"]): r for r in document["results"]}
+    page = check_alone((tmp_path / "new" / "e.html").read_text())
+    wrong = 0
+    for entry in document["by_class"]:
+        result = by_setting[entry["resolution"], entry["adapt"], entry["policy"]]
+        matrix = entry["confusion"]
+        assert [sum(row) for row in matrix] == document["class_counts"]
+        assert [row[n] for n, row in enumerate(matrix)] == entry["correct"]
+        assert sum(entry["correct"]) == result["correct"]
+        wrong += result["total"] - result["correct"]
+    assert len(page.pictures) == wrong  # fewer than twelve at each resolution
+    assert wrong > 0
+    costs = {entry["resolution"]: entry["multiply_adds"] for entry in document["cost"]}
+    assert costs[2] < costs[8] == document["cost"][0]["full"]
 
 
 def test_brackets_in_names_are_not_taken_for_markup(arrn_command: Command, tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """The demonstration, with networks and data small enough for a test; and what its contenders cost."""
 
-import base64
 import contextlib
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import arrn
 from arrn.cli import main
 from arrn.demo import CONTENDERS, RESOLUTIONS, Contender
 from arrn.nn import ARRN, multiply_adds
+from reading_pages import Page, check_alone
 from small_runs import COLOURS, write_easy_set
 
 SMALL = {"sizes": [32, 16, 8], "features": [4, 4, 6], "depth": 1, "expansion": 1}
@@ -22,36 +21,6 @@ FEW = (
     Contender("Without", "second", "second", "arrn", SMALL),
     Contender("Fixed", "third", "third", "resnet18_small_stem", {"width": 2}),
 )
-
-
-class Page(HTMLParser):
-    """What a browser would fetch, show as pictures, and put into cells."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.pictures: list[bytes] = []
-        self.tags: list[str] = []
-        self.cells: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag == "td":
-            self.cells.append("")
-        if tag == "br":
-            self.cells[-1] += "\n"
-        for name, value in attributes:
-            if name in ("src", "href", "data", "action", "srcset") and value:
-                kind, _, content = value.partition(";base64,")
-                if kind == "data:image/png":
-                    self.pictures.append(base64.b64decode(content))
-                else:
-                    self.fetched.append(value)
-
-    def handle_data(self, text: str) -> None:
-        if self.cells:
-            self.cells[-1] += text
 
 
 def run_demo(folder: Path) -> str:
@@ -93,31 +62,47 @@ def test_it_prints_what_each_resolution_costs_and_that_skipping_is_exact(said: s
     assert max(float(row[-2]) for row in rows) < 1e-4
 
 
-def test_the_report_fetches_nothing(said: str, folder: Path) -> None:
-    text = (folder / "out" / "report.html").read_text()
-    page = Page(text)
-    assert page.fetched == []
-    assert "http" not in text
-    assert not re.search(r"url\(|@import", text)
-    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+@pytest.fixture(scope="module")
+def page(said: str, folder: Path) -> Page:
+    return check_alone((folder / "out" / "report.html").read_text())
 
 
-def test_the_report_shows_the_plot_and_each_image_at_each_resolution(said: str, folder: Path) -> None:
-    plot, *images = Page((folder / "out" / "report.html").read_text()).pictures
-    assert plot == (folder / "out" / "accuracy.png").read_bytes()
-    sizes = [Image.open(io.BytesIO(image)).size for image in images]
-    assert sizes == [(n, n) for _ in COLOURS for n in RESOLUTIONS]
+def accuracies(said: str, resolution: int) -> list[str]:
+    """Of each network, as printed."""
+    (row,) = [line for line in said.splitlines() if re.match(rf"│ *{resolution} │", line)]
+    return re.findall(r"(\d+\.\d) \[", row)
 
 
-def test_the_report_tells_each_networks_answer_and_the_level_used(said: str, folder: Path) -> None:
-    cells = Page((folder / "out" / "report.html").read_text()).cells
-    answers = [cell for cell in cells if all(contender.short in cell for contender in FEW)]
-    assert len(answers) == len(COLOURS) * len(RESOLUTIONS)
-    for cell in answers:
-        assert len(re.findall("red|green|blue", cell)) == len(FEW)
-    # For each image, from 32 down to 8: the two ARRNs start lower and lower, the fixed network at 32.
-    levels = [re.findall(r"\b(32|16|8)\b", cell) for cell in answers]
-    assert levels[: len(RESOLUTIONS)] == [[grid, grid, "32"] for grid in ("32", "32", "16", "16", "8")]
+def test_the_headline_is_the_accuracy_of_small_images(said: str, page: Page) -> None:
+    ours, *_, rival = accuracies(said, RESOLUTIONS[-1])
+    assert f"At 8x8: {float(ours):.0f}% against {float(rival):.0f}%" in page.texts
+
+
+def test_the_report_shows_every_accuracy_and_what_each_resolution_skips(said: str, page: Page) -> None:
+    for resolution in RESOLUTIONS:
+        assert set(accuracies(said, resolution)) <= set(page.texts)
+    assert page.texts.count("runs") == 3 + 3 + 2 + 2 + 1
+    assert page.texts.count("skipped") == 0 + 0 + 1 + 1 + 2
+    assert "times vary" in page.text
+    assert "times vary" in said
+
+
+def test_the_report_shows_each_image_at_each_resolution(page: Page) -> None:
+    sizes = [Image.open(io.BytesIO(picture)).size for picture in page.pictures]
+    once = [(n, n) for n in RESOLUTIONS]
+    assert sizes == once * (1 + len(COLOURS))  # beside the ladder, then in a card for each class
+
+
+def test_each_answer_is_a_mark_that_tells_it_and_the_level_used(page: Page) -> None:
+    marks = [label for label in page.labels if "started on" in label]
+    assert len(marks) == len(COLOURS) * len(RESOLUTIONS) * len(FEW)
+    assert all(re.search("(red|green|blue), [0-9]+%, started on (32|16|8)$", mark) for mark in marks)
+    assert page.focusable >= len(marks)
+    assert page.texts.count("\u2713") + page.texts.count("\u2717") == len(marks) + 2  # and the legend's
+    # From 32 down to 8: the two ARRNs start lower and lower, the fixed network at 32.
+    for contender, grids in zip(FEW, (["32", "32", "16", "16", "8"],) * 2 + (["32"] * 5,), strict=True):
+        own = [mark for mark in marks if mark.startswith(f"{contender.title} at ")]
+        assert [mark.split()[-1] for mark in own[: len(RESOLUTIONS)]] == grids
 
 
 def test_the_report_escapes_names(said: str, folder: Path) -> None:

@@ -12,6 +12,8 @@ from arrn.cli.console import console, say
 from arrn.cli.evaluate import accuracy_table
 from arrn.cli.progress import watch
 
+_CAPTION = "error: skipping levels against running all; times vary from run to run"
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for networks, plot and report.")] = Path("out/demo"),
@@ -32,7 +34,7 @@ def demo(
         measure_costs,
         show_answers,
         train_and_evaluate,
-        write_page,
+        write_report,
     )
     from arrn.figures import plot_accuracy
     from arrn.provenance import provenance
@@ -49,13 +51,14 @@ def demo(
     console.print(accuracy_table(lines, "Trained at 32x32, tested at lower resolutions"))
     folders = [out / contender.folder for contender in CONTENDERS]
     costs = measure_costs(folders[0])
-    table = Table(title="What the ARRN needs at each resolution", caption="error: skipping levels against running all")
+    table = Table(title="What the ARRN needs at each resolution", caption=_CAPTION)
     for column in COST_COLUMNS:
         table.add_column(column, justify="right")
     for cost in costs:
         table.add_row(*cost.cells(costs[0]))
     console.print(table)
     plot = plot_accuracy(out / "accuracy.png", lines, "Trained on 5,000 images of CIFAR-10 at 32x32")
-    write_page(out / "report.html", plot, CONTENDERS, lines, costs, show_answers(folders, RESOLUTIONS), provenance())
+    showings = show_answers(folders, RESOLUTIONS)
+    write_report(out / "report.html", CONTENDERS, lines, costs, showings, provenance())
     say(f"picture: {plot}")
     say(f"report, for a browser: {out / 'report.html'}")

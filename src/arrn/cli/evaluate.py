@@ -15,6 +15,7 @@ from rich.text import Text
 from arrn.cli.console import LEADS, check_plot, console, say, shown, suggesting_skip_bad, whole_numbers
 from arrn.errors import ArrnError
 
+_MISTAKES = 12  # shown in the report for each resolution
 _UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
 
 
@@ -49,6 +50,9 @@ def evaluate(
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="The picture [default: in the folder, named alike].")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="The report for a browser, one HTML file [default: in the folder, named alike].")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     stream: Annotated[
         bool | None,
@@ -59,7 +63,9 @@ def evaluate(
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
 ) -> None:
-    """Measure accuracy at a range of resolutions: a table, a picture and a JSON file.
+    """Measure accuracy at a range of resolutions: a table, a picture, a JSON file and a report for a browser.
+
+    The report has the confusion matrix, the accuracy of each class, the worst mistakes and what each resolution cost.
 
     An ARRN is evaluated with each policy, with and without skipping levels, unless flags narrow it; a
     fixed-resolution network interpolates to its own size. Intervals are Wilson's, 95%.
@@ -74,20 +80,22 @@ def evaluate(
     """
     from arrn.data import skipped_in_words
     from arrn.evaluation import write_report
-    from arrn.figures import accuracy_lines, plot_accuracy
+    from arrn.figures import accuracy_lines, as_they_come, plot_accuracy
     from arrn.nn.network import as_policy
+    from arrn.pages import evaluation_page, write_page
     from arrn.runs import evaluate_run
 
     check_plot(plot)
     if LEADS:
-        for target in (json or folder / "evaluation.json", plot or folder / "evaluation.png"):
-            _check_target(target)
+        written = {".json": json, ".png": plot, ".html": report}
+        for suffix, target in written.items():
+            _check_target(target or folder / f"evaluation{suffix}")
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
         suggesting_skip_bad(skip_bad),
     ):
         task = bar.add_task("evaluating", total=None)
-        report = evaluate_run(
+        found = evaluate_run(
             folder,
             whole_numbers("--resolutions", resolutions),
             policies=("exact", "cheap") if policy is None else (as_policy(policy),),
@@ -102,33 +110,38 @@ def evaluate(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             skip_bad=skip_bad,
             aspect=aspect,
+            mistakes=_MISTAKES,
         )
     if not LEADS:
         return
-    for remark in report.facts["remarks"]:
+    for remark in found.facts["remarks"]:
         say(remark)
-    if report.results[0]["adapt"] is None and not (policy is None and adapt is None):
-        say(f"{report.model} has no levels to skip: --policy and --adapt change nothing")
+    if found.results[0]["adapt"] is None and not (policy is None and adapt is None):
+        say(f"{found.model} has no levels to skip: --policy and --adapt change nothing")
     # Named after what it is an evaluation of, so that it does not overwrite others in the folder.
-    other = [] if dataset is None else [Path(report.dataset).name]
+    other = [] if dataset is None else [Path(found.dataset).name]
     parts = ["evaluation", *other, split if split != "test" else None, resampler, aspect]
     name = "-".join(part for part in parts if part is not None)
     file = json or folder / f"{name}.json"
-    if report.facts["skipped"]:
-        say(skipped_in_words(report.facts["skipped_samples"], str(file)))
-    lines = accuracy_lines(report.model, report.results)
-    total = report.results[0]["total"]
-    title = f"{report.model} on {report.dataset}, {split} split of {total:,} samples"
-    console.print(accuracy_table(lines, title))
-    counts = [count for count in report.facts["class_counts"] if count]
+    if found.facts["skipped"]:
+        say(skipped_in_words(found.facts["skipped_samples"], str(file)))
+    lines, mixed = accuracy_lines(found.model, found.results), as_they_come(found.model, found.results)
+    total = found.results[0]["total"]
+    title = f"{found.model} on {found.dataset}, {split} split of {total:,} samples"
+    if mixed:
+        console.print(_level_table([result for result in found.results if result["resolution"] is None], title))
+        console.print(accuracy_table(lines, "brought down to one resolution"))
+    else:
+        console.print(accuracy_table(lines, title))
+    counts = [count for count in found.facts["class_counts"] if count]
     if max(counts) > _UNEVEN * min(counts):
         console.print(_balanced_table(lines))
-    as_they_come = [result for result in report.results if result["resolution"] is None]
-    if as_they_come:
-        console.print(_level_table(as_they_come))
-    write_report(report, file)
+    write_report(found, file)
     say(f"numbers: {file}")
-    say(f"picture: {plot_accuracy(plot or folder / f'{name}.png', lines, title)}")
+    rate = 1 / found.facts["window"] if found.facts["axes"] == 1 and found.facts["window"] else None
+    say(f"picture: {plot_accuracy(plot or folder / f'{name}.png', lines, title, mixed, rate)}")
+    page = evaluation_page(found, lines, mixed)
+    say(f"report, for a browser: {write_page(report or folder / f'{name}.html', page)}")
 
 
 def _check_target(path: Path) -> None:
@@ -177,19 +190,22 @@ def _accuracy(point: Mapping[str, Any]) -> Text:
     return shown(f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
 
 
-def _level_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """For images of differing sizes, as they come: how each level did."""
+def _level_table(results: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """For images of differing sizes, as they come: how all of them did, and those of each level."""
     from arrn.evaluation import wilson_interval
 
-    table = Table(title="as they come, by level", caption="accuracy in %, with 95% intervals")
+    table = Table(
+        title=shown(f"as they come, by level: {title}", "table.title"), caption="accuracy in %, with 95% intervals"
+    )
     for column in ("how", "grid", "images", "accuracy"):
         table.add_column(column, justify="left" if column == "how" else "right")
     for result in results:
         if result["adapt"] is False:
             continue
+        how = "" if result["policy"] is None else result["policy"]
+        table.add_row(how, "all", str(result["total"]), _accuracy(result), style="bold")
         for level in result["levels"]:
             share = level["correct"] / level["total"]
             point = {"accuracy": share, "interval": wilson_interval(level["correct"], level["total"])}
-            how = "" if result["policy"] is None else result["policy"]
             table.add_row(how, shown(level["grid"]), str(level["total"]), _accuracy(point))
     return table

@@ -83,7 +83,7 @@ def by_class(answers: Answers, classes: int) -> dict[str, Any]:
     if classes <= MATRIX_UP_TO:
         found["confusion"] = torch.bincount(pairs, minlength=classes**2).view(classes, classes).tolist()
     else:
-        kinds, counts = pairs[answers.predictions != answers.labels].unique(return_counts=True)
+        kinds, counts = torch.unique(pairs[answers.predictions != answers.labels], return_counts=True)
         order = counts.argsort(descending=True, stable=True)[:_MOST_PAIRS]
         found["confused"] = [
             [kind // classes, kind % classes, count]

@@ -19,7 +19,6 @@ from arrn.provenance import provenance
 from arrn.signal.grid import format_grid
 from arrn.writing import write_atomically, writing_to
 
-
 _NUMBERS = re.compile(r"(?<=\[)\s+-?\d[-+.\de,\s]*(?=\])")
 
 

@@ -5,7 +5,7 @@ writes it itself; what is named `..._figure` makes a `Drawing` from results, or 
 """
 
 from arrn.figures.ablation import draw_ablation, draw_decision_tree
-from arrn.figures.accuracy import accuracy_lines, plot_accuracy
+from arrn.figures.accuracy import accuracy_lines, as_they_come, plot_accuracy
 from arrn.figures.catalog import FIGURES, choose_figures, draw_figures
 from arrn.figures.curves import ARCHITECTURES, Curve, Point
 from arrn.figures.efficiency import Saving, draw_efficiency
@@ -27,6 +27,7 @@ __all__ = [
     "Saving",
     "Subject",
     "accuracy_lines",
+    "as_they_come",
     "choose_figures",
     "draw_ablation",
     "draw_bandwidth",

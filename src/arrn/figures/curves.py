@@ -119,14 +119,22 @@ def draw_curve(axes: Axes, curve: Curve, look: Look | None = None, scale: float 
         axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
 
 
-def resolution_axis(axes: Axes, resolutions: Iterable[int], apart: float = 0.15) -> None:
-    """A logarithmic axis with a tick at each resolution; labels closer than `apart` octaves are left out."""
+def resolution_axis(axes: Axes, resolutions: Iterable[int], apart: float = 0.15, rate: float | None = None) -> None:
+    """A logarithmic axis with a tick at each resolution; labels closer than `apart` octaves are left out.
+
+    Args:
+        axes: whose horizontal axis it becomes.
+        resolutions: samples along each axis.
+        apart: octaves between two labels.
+        rate: of sound: samples per second at a resolution of 1; the axis is then in Hz.
+    """
     sizes = sorted(set(resolutions))
     axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, _tick_labels(sizes, apart))
+    labels = _tick_labels(sizes, apart)
+    axes.set_xticks(sizes, labels if rate is None else [label and f"{rate * int(label):g}" for label in labels])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("resolution (samples along each axis)")
+    axes.set_xlabel("resolution (samples along each axis)" if rate is None else "sampling rate (Hz)")
 
 
 def _tick_labels(sizes: Sequence[int], apart: float) -> list[str]:

@@ -39,7 +39,7 @@ from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
 from arrn.runs.splits import open_split
 from arrn.runtime.aspect import as_aspect
 from arrn.saving import load
-from arrn.signal.grid import Grid
+from arrn.signal.grid import Grid, format_grid
 from arrn.teamwork import join_team, team_device
 from arrn.training.step import order_memory
 
@@ -143,7 +143,10 @@ def evaluate_run(
         return report
     leading = leading_answers(answers, as_network(model).policy)
     names = examined.source.class_names
-    details = {
+    details: dict[str, Any] = {
+        "axes": as_network(model).ndim,
+        "window": metadata.window,
+        "grids": [format_grid(grid) for grid in model.grids] if isinstance(model, ARRN) else [],
         "class_names": list(names),
         "by_class": [by_class(each, len(names)) for each in leading],
         "cost": [_cost(model, each) for each in leading],
@@ -151,7 +154,7 @@ def evaluate_run(
     worst = [
         mistake for each in leading for mistake in worst_mistakes(each, examined.source, order, mistakes, resampler)
     ]
-    return dataclasses.replace(report, facts=report.facts | details, mistakes=worst)
+    return dataclasses.replace(report, facts={**report.facts, **details}, mistakes=worst)
 
 
 def _cost(model: nn.Module, answers: Answers) -> dict[str, Any]:
