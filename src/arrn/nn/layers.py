@@ -29,7 +29,7 @@ def replicate_pad(x: torch.Tensor, padding: list[int]) -> torch.Tensor:
         padding: the samples to add, in the order of `torch.nn.functional.pad`: before and after the
             last axis, then the one before it.
     """
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return F.pad(x, padding, mode="replicate")
     # The CPU backend of torch.compile (2.14) fails in the backward of F.pad with a stride assertion,
     # and eager F.pad is twice as fast as this: each form where it works best.
