@@ -20,8 +20,8 @@ import safetensors.torch
 import torch
 
 from arrn.errors import ArrnError, first_line
-from arrn.reading import open_regular
-from arrn.writing import read_document, remove_leftovers, rename, write_atomically, write_document
+from arrn.reading import open_regular, read_document
+from arrn.writing import remove_leftovers, rename, write_atomically, write_document
 
 FORMAT, FORMAT_VERSION = "arrn", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

@@ -18,9 +18,10 @@ from arrn.benchmarks.step import benchmark_augmentation, benchmark_recipe, bench
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import model_options
 from arrn.provenance import provenance
+from arrn.reading import read_document
 from arrn.runs.device import tune_device
 from arrn.timing import Timing
-from arrn.writing import read_document, write_document, writing_to
+from arrn.writing import write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-benchmark", 1
 

@@ -11,6 +11,7 @@ from arrn.cli.benchmark import benchmark
 from arrn.cli.console import console
 from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
+from arrn.cli.export import export
 from arrn.cli.figures import figures
 from arrn.cli.models import kernels, models
 from arrn.cli.predict import predict
@@ -36,6 +37,6 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-for _command in (demo, train, evaluate, predict, reproduce, sweep, figures, benchmark, models, kernels):
+for _command in (demo, train, evaluate, predict, export, reproduce, sweep, figures, benchmark, models, kernels):
     app.command()(_command)
 app.command(hidden=True)(job)

@@ -105,12 +105,16 @@ class Graph:
             The names of its outputs.
         """
         graph = model.graph
-        names = {"": ""} | {tensor.name: self.constant(numpy_helper.to_array(tensor)) for tensor in graph.initializer}
-        given = [value for value in graph.input if value.name not in names]
-        names |= {value.name: name for value, name in zip(given, inputs, strict=True)}
+        stored = {tensor.name: tensor for tensor in graph.initializer}
+        given = [value for value in graph.input if value.name not in stored]
+        names = {"": ""} | {value.name: name for value, name in zip(given, inputs, strict=True)}
         for node in graph.node:
             if any(attribute.HasField("g") for attribute in node.attribute):
-                raise ArrnError(f"a part of the network branches on its numbers ({node.op_type}): it cannot be exported")
+                raise ArrnError(
+                    f"a part of the network branches on its numbers ({node.op_type}): it cannot be exported"
+                )
+            for name in set(node.input) & set(stored) - set(names):  # only what is used is stored
+                names[name] = self.constant(numpy_helper.to_array(stored[name]))
             taken = [names[name] for name in node.input]
             if node.op_type in expansions and node.domain:
                 names[node.output[0]] = expansions[node.op_type](self, node, taken)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -17,6 +13,7 @@ from torch import nn
 from arrn.deploy.onnx_graph import Graph
 from arrn.deploy.onnx_resampling import resample_between, resample_to, takes_any_size
 from arrn.deploy.parts import Parts
+from arrn.deploy.torch_programs import quietly
 from arrn.errors import ArrnError, first_line
 from arrn.nn.layers import Resampling
 from arrn.signal.grid import Grid
@@ -216,16 +213,3 @@ def export_part(module: nn.Module, shape: Sequence[int]) -> onnx.ModelProto:
             ) from error
     assert program is not None
     return inliner.inline_local_functions(program.model_proto)
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Keeps exporters from writing to the terminal: what they warn of is checked by running the file."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

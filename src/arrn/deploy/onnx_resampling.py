@@ -137,7 +137,9 @@ def _mode_weights(graph: Graph, n: str, count: str) -> str:
     """1/n for k = 0, and 2/n for the other modes."""
     zero, one = graph.scalar(0), graph.scalar(1)
     k = graph.op("Range", zero, count, one)
-    return graph.op("Div", _to_float(graph, graph.op("Min", graph.op("Add", k, one), graph.scalar(2))), _to_float(graph, n))
+    return graph.op(
+        "Div", _to_float(graph, graph.op("Min", graph.op("Add", k, one), graph.scalar(2))), _to_float(graph, n)
+    )
 
 
 def _matrix(graph: Graph, n: str, m: str, kernel: WhittakerShannon) -> str:

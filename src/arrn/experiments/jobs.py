@@ -25,6 +25,7 @@ from arrn.experiments.plan import resolutions_for
 from arrn.experiments.results import Result, check_shape, read_result, result_path, write_result
 from arrn.models import DESIGNS, create_model
 from arrn.nn.network import as_network, config_of
+from arrn.reading import read_document
 from arrn.runs.device import pick_device
 from arrn.runs.evaluating import evaluate_run, load_network
 from arrn.runs.run_folder import LOG, RECIPE_FILE, is_finished, locked
@@ -36,7 +37,7 @@ from arrn.signal.resample import resample
 from arrn.training import Watcher, read_recipe
 from arrn.training.log import read_log
 from arrn.training.step import order_memory
-from arrn.writing import read_document, write_document, writing_to
+from arrn.writing import write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-job", 1
 _JOB_SHAPE: dict[str, Any] = {

@@ -12,8 +12,9 @@ from typing import Any
 
 from arrn.errors import ArrnError
 from arrn.evaluation import Report, report_from
+from arrn.reading import read_document
 from arrn.training.recipe import PAPER_CIFAR
-from arrn.writing import read_document, write_document, writing_to
+from arrn.writing import write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-result", 1
 EXPERIMENTS = ("robustness", "rivals", "efficiency", "generalization", "ablation", "frontier")

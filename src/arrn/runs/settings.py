@@ -12,9 +12,10 @@ from typing import Any
 
 from arrn.data import Window
 from arrn.errors import ArrnError
+from arrn.reading import read_document
 from arrn.runtime.aspect import as_aspect
 from arrn.training.recipe import PAPER_CIFAR, Recipe
-from arrn.writing import read_document, write_document
+from arrn.writing import write_document
 
 RUN_FILE = "run.json"
 FORMAT, FORMAT_VERSION = "arrn-run", 1

@@ -9,6 +9,8 @@ from .aspect import ASPECTS, Aspect
 from .cascade import Cascade
 from .files import BadSample
 from .levels import Grid, Policy
+from .manifest import Manifest, read_manifest
+from .onnx_engine import OnnxPredictor
 from .predictor import Predictor
 from .signals import Reader, Signal, to_unit_scale
 
@@ -20,9 +22,12 @@ __all__ = [
     "BadSample",
     "Cascade",
     "Grid",
+    "Manifest",
+    "OnnxPredictor",
     "Policy",
     "Predictor",
     "Reader",
     "Signal",
+    "read_manifest",
     "to_unit_scale",
 ]
