@@ -18,11 +18,12 @@ from arrn.errors import ArrnError
 from arrn.evaluation import wilson_interval
 from arrn.model_folder import CHECKSUM, checksum_in, read_config
 from arrn.provenance import provenance
+from arrn.reading import read_document
 from arrn.runtime import Cascade
 from arrn.runtime.cascade import Point, find_points, run_cascade
 from arrn.runtime.files import Array
 from arrn.signal.grid import format_grid
-from arrn.writing import read_document, write_atomically, write_document, writing_to
+from arrn.writing import write_atomically, write_document, writing_to
 
 if TYPE_CHECKING:
     from arrn.runtime import Predictor

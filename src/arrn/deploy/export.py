@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from arrn.deploy.calibration import read_cascade
 from arrn.deploy.evaluated import Evaluated, find_evaluation
 from arrn.deploy.parts import Parts, choose_levels, take_apart
 from arrn.errors import ArrnError, RunError, first_line, needs, unknown_name
@@ -26,6 +27,7 @@ from arrn.nn.network import Policy, config_of
 from arrn.provenance import provenance
 from arrn.reading import read_document
 from arrn.runs import load_network
+from arrn.runtime import Cascade
 from arrn.runtime.manifest import (
     FORMAT,
     FORMAT_VERSION,
@@ -100,9 +102,11 @@ def export_network(
     parts = take_apart(model, metadata, policy)
     chosen = choose_levels(parts.grids, levels)
     evaluated = find_evaluation(source)
+    # It is of all levels.
+    cascade = read_cascade(source) if len(chosen) == len(parts.grids) else None
     with _staged(out) as staging:
         writer = _Writer(staging, parts, chosen, say)
-        manifest = _describe(source, model, metadata, parts, target, evaluated)
+        manifest = _describe(source, model, metadata, parts, target, evaluated, cascade)
         manifest = {"onnx": writer.write_onnx, "pt2": writer.write_pt2, "executorch": writer.write_executorch}[target](
             manifest, costs_of(parts), evaluated
         )
@@ -128,7 +132,13 @@ def costs_of(parts: Parts) -> list[tuple[int, int]]:
 
 
 def _describe(
-    source: Path, model: torch.nn.Module, metadata: Metadata, parts: Parts, target: Target, evaluated: Evaluated | None
+    source: Path,
+    model: torch.nn.Module,
+    metadata: Metadata,
+    parts: Parts,
+    target: Target,
+    evaluated: Evaluated | None,
+    cascade: Cascade | None,
 ) -> Manifest:
     """The manifest before any file is there."""
     with torch.no_grad():
@@ -167,7 +177,9 @@ def _describe(
         class_names=metadata.class_names,
         window=metadata.window,
         policy=parts.policy,
+        aspect=metadata.aspect,
         levels=(),
+        cascade=cascade,
         facts=facts,
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..errors import ArrnError
 from ..reading import read_document
+from .aspect import as_aspect
 from .cascade import Cascade
 from .levels import Grid, Policy, as_policy, covers, format_grid, level_of
 
@@ -101,6 +102,7 @@ class Manifest:
         class_names: a name for each class; None where they have none.
         window: seconds of sound that an input spans.
         policy: for sizes between two grids.
+        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop".
         levels: highest first.
         all_levels: the file that chooses among the levels; None where there is none.
         resampling: the file that takes inputs of any size to a grid.
@@ -119,6 +121,7 @@ class Manifest:
     class_names: tuple[str, ...] | None
     window: float | None
     policy: Policy
+    aspect: str
     levels: tuple[LevelEntry, ...]
     all_levels: ExportedFile | None = None
     resampling: ExportedFile | None = None
@@ -181,6 +184,7 @@ class Manifest:
             class_names=names,
             window=None if document.get("window") is None else read.number("window", 1e-9, 1e9),
             policy=as_policy(read.text("policy")),
+            aspect=as_aspect(read.text("aspect")),
             levels=levels,
             all_levels=_read_file(read.table("all_levels")),
             resampling=_read_file(read.table("resampling")),
@@ -205,6 +209,7 @@ _PLAIN = (
     "class_names",
     "window",
     "policy",
+    "aspect",
 )
 
 RULES: Mapping[Policy, str] = {

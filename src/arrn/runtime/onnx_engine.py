@@ -35,6 +35,7 @@ class OnnxPredictor(Predictor):
         int8: run the 8-bit files of the levels that have one.
         threads: of ONNX Runtime; None: one for each core.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        aspect: what is done with inputs of other proportions than the grids; None is what the manifest says.
 
     Raises:
         ArrnError: for a folder that is no such export.
@@ -48,6 +49,7 @@ class OnnxPredictor(Predictor):
         int8: bool = False,
         threads: int | None = None,
         max_pixels: int | None = None,
+        aspect: str | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.manifest = manifest = read_manifest(self.folder)
@@ -66,6 +68,7 @@ class OnnxPredictor(Predictor):
             costs=[level.multiply_adds for level in manifest.levels],
             cascade=manifest.cascade,
             max_pixels=max_pixels,
+            aspect=aspect or manifest.aspect,
         )
         self.int8, self.threads = int8, threads
         self._sessions: dict[str, Any] = {}
@@ -84,7 +87,7 @@ class OnnxPredictor(Predictor):
             )
         return answers
 
-    def prepare(self, level: int) -> None:
+    def prepare(self, level: int, count: int) -> None:
         """See `Predictor.prepare`."""
         self._session(self._file(level))
 
