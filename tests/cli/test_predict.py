@@ -1,5 +1,6 @@
 """`arrn predict`."""
 
+import csv
 import json
 import os
 import resource
@@ -192,3 +193,58 @@ def test_names_of_strangers_are_shown_and_do_nothing(
     assert r"not read: a\x1b[31m\n[b]x\u2028.png.gone: no such file" in told.out
     alone = arrn_command("predict", run, f"{evil}.gone", "--device", "cpu", code=2).err
     assert alone == "arrn: a\\x1b[31m [b]x .png.gone: no such file\n"
+
+
+def test_folders_and_patterns_are_taken(
+    arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    deep = Path("more") / "deeper"
+    deep.mkdir(parents=True)
+    for name in ("b.PNG", "a.jpg", ".hidden.png", "notes.txt"):
+        (deep / name).write_bytes(encoded(picture(8, 8)))
+    Path("empty").mkdir()
+    told = arrn_command("predict", finished, "more", "?x?.png", "more/**/*.jpg", "empty", "*.bmp", code=2)
+    assert [row[0] for row in rows(told.out)] == [
+        *("more/deeper/a.jpg", "more/deeper/b.PNG", "3x4.png", "4x4.png", "5x2.png", "8x8.png", "more/deeper/a.jpg"),
+    ]
+    assert "not read: empty: the folder has no files that the network reads (.bmp, .gif" in told.out
+    assert "not read: *.bmp: no such file" in told.out
+    assert told.err == "arrn: 2 of 9 files could not be read\n"
+
+
+def test_answers_are_written_as_json_and_csv(
+    arrn_command: Command, finished: Path, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    names = [*(path.name for path in files), "gone.png"]
+    flags = ["--top", 2, "--json", "out/a.json", "--csv", "a.csv", "--device", "cpu"]
+    table = rows(arrn_command("predict", finished, *names, *flags, code=2).out)
+    document = json.loads(Path("out/a.json").read_text())
+    assert document["kind"] == "image"
+    assert [answer["file"] for answer in document["answers"]] == names
+    assert document["answers"][-1]["error"] == "no such file"
+    first = document["answers"][0]
+    assert (first["size"], first["level"], len(first["top"])) == ([8, 8], [8, 8], 2)
+    assert table[0][2:4] == [first["class"], f"{first['probability']:.1%}"]
+    assert table[1][2:4] == [first["top"][1]["class"], f"{first['top'][1]['probability']:.1%}"]  # below it
+    lines = list(csv.DictReader(Path("a.csv").read_text().splitlines()))
+    assert [line["file"] for line in lines] == names
+    seconds = [answer["top"][1]["class"] for answer in document["answers"][:-1]]
+    assert [line["class_2"] for line in lines[:-1]] == seconds
+    assert (lines[1]["size"], lines[1]["level"], lines[-1]["error"]) == ("30x50", "8x8", "no such file")
+    told = arrn_command("predict", finished, "8x8.png", "--json", "-", "--device", "cpu")
+    assert json.loads(told.out)["answers"][0]["file"] == "8x8.png"
+    told = arrn_command("predict", finished, "8x8.png", "gone.png", "--csv", "-", "--device", "cpu", code=2)
+    assert [line.split(",")[0] for line in told.out.splitlines()] == ["file", "8x8.png", "gone.png"]
+    err = arrn_command("predict", finished, "8x8.png", "--csv", "-", "--json", "-", code=2).err
+    assert "only one of --json and --csv can go to standard output" in err
+    assert "cannot write" in arrn_command("predict", finished, "8x8.png", "--json", "8x8.png/a.json", code=2).err
+
+
+def test_the_column_is_named_after_what_the_inputs_are(
+    arrn_command: Command, finished: Path, files: list[Path]
+) -> None:
+    out = arrn_command("predict", finished, files[0], "--device", "cpu").out
+    assert [cell.strip() for cell in out.splitlines()[1].split("┃")[1:3]] == ["image", "size"]
+    assert "time: an equal share of its batch's" in out

@@ -44,6 +44,7 @@ def test_sound_from_training_to_a_prediction(
     files = [write_wav(Path(f"{rate}.wav"), tone(rate, 6, 1.5), rate) for rate in (64, 32)]
     out = arrn_command("predict", run, *files, "--device", "cpu").out
     assert [line.split("│")[5].strip() for line in out.splitlines() if line.startswith("│")] == ["64", "32"]
+    assert out.splitlines()[1].split("┃")[1].strip() == "sound"
 
 
 def test_a_window_and_a_rate_are_part_of_a_run(arrn_command: Command, tones: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from arrn.cli.cascade import check_flags, evaluate_cascade
 from arrn.cli.console import LEADS, check_plot, console, say, shown, suggesting_skip_bad, whole_numbers
 from arrn.errors import ArrnError
 
@@ -54,6 +55,13 @@ def evaluate(
         Path | None, typer.Option(help="The report for a browser, one HTML file [default: in the folder, named alike].")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    cascade: Annotated[
+        bool,
+        typer.Option(
+            "--cascade",
+            help="Accuracy over average cost when inputs climb from the lowest level until the network is sure.",
+        ),
+    ] = False,
     stream: Annotated[
         bool | None,
         typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
@@ -77,6 +85,8 @@ def evaluate(
     arrn evaluate runs/first --resolutions 32,16,8 --policy exact --adapt --json first.json
 
     arrn evaluate runs/first --dataset ~/pictures --resampler area
+
+    arrn evaluate runs/first --cascade
     """
     from arrn.data import skipped_in_words
     from arrn.evaluation import write_report
@@ -86,10 +96,24 @@ def evaluate(
     from arrn.runs import evaluate_run
 
     check_plot(plot)
+    name = "evaluation-cascade" if cascade else "evaluation"
     if LEADS:
-        written = {".json": json, ".png": plot, ".html": report}
+        written = {".json": json, ".png": plot, **({} if cascade else {".html": report})}
         for suffix, target in written.items():
-            _check_target(target or folder / f"evaluation{suffix}")
+            _check_target(target or folder / f"{name}{suffix}")
+    if cascade:
+        check_flags(resolutions, adapt, split)
+        evaluate_cascade(
+            folder,
+            policy=policy,
+            dataset=dataset,
+            data=None if data is None else str(data),
+            json=json,
+            plot=plot,
+            device=device,
+            skip_bad=skip_bad,
+        )
+        return
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
         suggesting_skip_bad(skip_bad),

@@ -20,7 +20,7 @@ from arrn.model_folder import CHECKSUM, checksum_in, read_config
 from arrn.provenance import provenance
 from arrn.reading import read_document
 from arrn.runtime import Cascade
-from arrn.runtime.cascade import Point, find_points, run_cascade
+from arrn.runtime.cascade import Point, find_points, run_cascade, run_plain
 from arrn.runtime.files import Array
 from arrn.signal.grid import format_grid
 from arrn.writing import write_atomically, write_document, writing_to
@@ -38,22 +38,21 @@ logger = logging.getLogger(__name__)
 
 
 def read_cascade(folder: Path) -> Cascade | None:
-    """The calibration beside a network; None where there is none, or one of other weights, of which a warning tells.
+    """The calibration beside a network; None where there is none.
 
-    Raises:
-        ArrnError: for a file that cannot be read.
+    One that cannot be read, or is of other weights, is left out too, and a warning says so: nothing else needs it.
     """
     path = folder / CASCADE
     if not path.exists():
         return None
-    document = read_document(path, _FORMAT, _VERSION)
-    if document.get(CHECKSUM) != checksum_in(read_config(folder)):
-        logger.warning("%s was calibrated for other weights than those in the folder: it is left out", path)
-        return None
     try:
+        document = read_document(path, _FORMAT, _VERSION)
+        if document.get(CHECKSUM) != checksum_in(read_config(folder)):
+            raise ArrnError(f"{path} was calibrated for other weights than those in the folder")
         return Cascade.from_json(document)
     except ArrnError as error:
-        raise ArrnError(f"{path}: {error}") from None
+        logger.warning("the calibration of the cascade is left out: %s", error)
+        return None
 
 
 def write_cascade(folder: Path, cascade: Cascade) -> Path:
@@ -76,6 +75,10 @@ class _Measured:
     def at(self, threshold: float) -> tuple[Array, Array]:
         """For each input, the multiply-adds and whether the answer is right."""
         return run_cascade(self.confidences, self.right, self.highest, self.costs, threshold)
+
+    def plain(self) -> tuple[Array, Array]:
+        """The same without a cascade."""
+        return run_plain(self.right, self.highest, self.costs)
 
 
 def calibrate(
@@ -101,7 +104,9 @@ def calibrate(
     """
     found = _measure(predictor, inputs, labels, progress)
     points = find_points(found.confidences, found.right, found.highest, found.costs)
-    return Cascade(points, len(labels), source, predictor.policy)
+    paid, hits = found.plain()
+    plain = Point(None, float(paid.mean()), float(hits.mean()))
+    return Cascade(points, plain, len(labels), source, predictor.policy)
 
 
 def _measure(
@@ -197,8 +202,10 @@ def calibrate_run(
         model=model,
         dataset=test.source.name,
         cascade=cascade,
-        results=tuple(_result(point, *found.at(point.threshold)) for point in cascade.points),
-        plain=_plain(found),
+        results=tuple(
+            {"threshold": point.threshold, **_share(*found.at(point.threshold or 0.0))} for point in cascade.points
+        ),
+        plain=_share(*found.plain()),
         levels=tuple(_alone(found, level, format_grid(grid)) for level, grid in enumerate(predictor.grids)),
         facts={
             "policy": predictor.policy,
@@ -214,22 +221,12 @@ def _samples(examined: Examined) -> Iterable[object]:
     return (examined.source.read(index) for index in range(len(examined.source)))
 
 
-def _share(right: Array) -> dict[str, Any]:
+def _share(paid: Array, right: Array) -> dict[str, Any]:
     hits, total = int(right.sum()), len(right)
-    return {"accuracy": hits / total, "interval": list(wilson_interval(hits, total)), "total": total}
-
-
-def _result(point: Point, paid: Array, right: Array) -> dict[str, Any]:
-    return {"threshold": point.threshold, "multiply_adds": float(paid.mean()), **_share(right)}
-
-
-def _plain(found: _Measured) -> dict[str, Any]:
-    own = found.right[np.arange(len(found.highest)), found.highest]
-    return {"multiply_adds": float(np.asarray(found.costs)[found.highest].mean()), **_share(own)}
+    interval = list(wilson_interval(hits, total))
+    return {"multiply_adds": float(paid.mean()), "accuracy": hits / total, "interval": interval, "total": total}
 
 
 def _alone(found: _Measured, level: int, grid: str) -> dict[str, Any]:
     """A level by itself: inputs that are too small for it stay on the level of their own size."""
-    stops = np.maximum(found.highest, level)
-    right = found.right[np.arange(len(stops)), stops]
-    return {"grid": grid, "multiply_adds": float(np.asarray(found.costs)[stops].mean()), **_share(right)}
+    return {"grid": grid, **_share(*run_plain(found.right, np.maximum(found.highest, level), found.costs))}

@@ -6,6 +6,7 @@ writes it itself; what is named `..._figure` makes a `Drawing` from results, or 
 
 from arrn.figures.ablation import draw_ablation, draw_decision_tree
 from arrn.figures.accuracy import accuracy_lines, as_they_come, plot_accuracy
+from arrn.figures.cascade import plot_cascade
 from arrn.figures.catalog import FIGURES, choose_figures, draw_figures
 from arrn.figures.curves import ARCHITECTURES, Curve, Point
 from arrn.figures.efficiency import Saving, draw_efficiency
@@ -40,6 +41,7 @@ __all__ = [
     "draw_robustness",
     "open_subject",
     "plot_accuracy",
+    "plot_cascade",
     "plot_kernel_quality",
     "plot_pareto",
     "save_figure",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -63,6 +64,10 @@ class Network(nn.Module):
     def entry_grid(self, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:
         """The grid that an input of `size` is taken to."""
         return self.grids[level_at_least(self.grids, size)]
+
+    def _repr_html_(self) -> str:
+        """What `print` shows, for a notebook: its lines do not wrap."""
+        return f'<pre style="overflow-x: auto; line-height: 1.3">{html.escape(repr(self))}</pre>'
 
 
 class _Unknown(Network):

@@ -1,7 +1,7 @@
 """Runs: from a data set and a model's name to a trained, resumable, evaluated network."""
 
 from arrn.runs.device import DEVICES, pick_device
-from arrn.runs.evaluating import evaluate_run, load_network
+from arrn.runs.evaluating import evaluate_run, load_network, open_samples
 from arrn.runs.run_folder import is_finished
 from arrn.runs.settings import Machine, RunSettings, read_settings
 from arrn.runs.splits import SPLITS, open_split
@@ -15,6 +15,7 @@ __all__ = [
     "is_finished",
     "evaluate_run",
     "load_network",
+    "open_samples",
     "open_split",
     "pick_device",
     "read_settings",

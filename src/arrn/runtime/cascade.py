@@ -13,7 +13,8 @@ from ..errors import ArrnError
 from .files import Array
 from .levels import Policy, as_policy
 
-_POINTS = 100  # thresholds that a calibration keeps, at most
+_POINTS = 100  # thresholds that a calibration keeps, about
+_ABOVE_ALL = 1 + 2.0**-20  # a threshold that no probability reaches, whatever the rounding
 
 
 def check_threshold(threshold: float) -> float:
@@ -28,12 +29,13 @@ class Point:
     """One threshold on the held-out inputs.
 
     Attributes:
-        threshold: an input stops climbing where a probability reaches it.
+        threshold: an input stops climbing where a probability reaches it; None is no cascade: each input runs on the
+            level of its own size alone.
         multiply_adds: of all levels that ran, on average over the inputs.
         accuracy: the share of right answers.
     """
 
-    threshold: float
+    threshold: float | None
     multiply_adds: float
     accuracy: float
 
@@ -44,12 +46,14 @@ class Cascade:
 
     Attributes:
         points: by ascending threshold, the first 0 (only the lowest level runs).
+        plain: what runs without a cascade, which may cost less than climbing does.
         samples: how many inputs were held out.
         source: which they were, in words.
         policy: by which the level of an input's own size was chosen.
     """
 
     points: tuple[Point, ...]
+    plain: Point
     samples: int
     source: str = ""
     policy: Policy = "exact"
@@ -58,8 +62,8 @@ class Cascade:
         if not self.points or self.points[0].threshold != 0:
             raise ArrnError("a cascade needs its points, the first at threshold 0")
 
-    def threshold_for(self, budget: float) -> float:
-        """The largest threshold that kept the budget on the held-out inputs.
+    def threshold_for(self, budget: float) -> float | None:
+        """The largest threshold that kept the budget on the held-out inputs; None where no cascade is needed for it.
 
         Args:
             budget: million multiply-adds for an input, on average.
@@ -69,6 +73,8 @@ class Cascade:
         """
         if isinstance(budget, bool) or not isinstance(budget, int | float) or math.isnan(budget):
             raise ArrnError(f"a budget is a number of million multiply-adds, got {budget!r}")
+        if self.plain.multiply_adds <= 1e6 * budget:
+            return None
         fitting = [point for point in self.points if point.multiply_adds <= 1e6 * budget]
         if not fitting:
             least = self.points[0].multiply_adds / 1e6
@@ -90,11 +96,12 @@ class Cascade:
         """
         try:
             points = tuple(
-                Point(*(_number(point[name]) for name in ("threshold", "multiply_adds", "accuracy")))
+                Point(_number(point["threshold"]), _number(point["multiply_adds"]), _number(point["accuracy"]))
                 for point in document["points"]
             )
+            plain = Point(None, *(_number(document["plain"][name]) for name in ("multiply_adds", "accuracy")))
             policy = as_policy(document.get("policy", "exact"))
-            cascade = cls(points, int(document["samples"]), str(document.get("source", "")), policy)
+            cascade = cls(points, plain, int(document["samples"]), str(document.get("source", "")), policy)
         except (KeyError, TypeError, ValueError) as error:
             raise ArrnError(f"the calibration of the cascade cannot be read: {error}") from None
         return cascade
@@ -119,14 +126,18 @@ def run_cascade(
         threshold: see `Predictor`.
     """
     inputs, levels = confidences.shape
-    last = np.minimum(highest, levels - 1)
     # The lowest level, the largest number, that is sure enough; else the input's own.
     climbing = np.arange(levels - 1, -1, -1)
     sure = confidences[:, climbing] >= threshold
     stops = np.where(sure.any(axis=1), climbing[sure.argmax(axis=1)], 0)
-    stops = np.maximum(stops, last)
+    stops = np.maximum(stops, highest)
     paid = np.cumsum(np.asarray(costs, np.float64)[::-1])[::-1]
     return paid[stops], right[np.arange(inputs), stops]
+
+
+def run_plain(right: Array, highest: Array, costs: Sequence[int]) -> tuple[Array, Array]:
+    """What `run_cascade` gives, without a cascade: each input on the level of its own size alone."""
+    return np.asarray(costs, np.float64)[highest], right[np.arange(len(highest)), highest]
 
 
 def find_points(confidences: Array, right: Array, highest: Array, costs: Sequence[int]) -> tuple[Point, ...]:
@@ -139,10 +150,11 @@ def find_points(confidences: Array, right: Array, highest: Array, costs: Sequenc
     """
     levels = np.arange(confidences.shape[1])
     # Only where an input may go on does its probability decide anything.
-    deciding = np.unique(confidences[levels[None, :] > np.minimum(highest, len(levels) - 1)[:, None]])
-    if len(deciding) > _POINTS:
-        deciding = np.unique(np.quantile(deciding, np.linspace(0, 1, _POINTS), method="nearest"))
-    thresholds = np.unique([0.0, *np.nextafter(deciding, 2.0), 1.0 + 2**-20])
+    deciding = np.unique(confidences[levels[None, :] > highest[:, None]])
+    between = (deciding[1:] + deciding[:-1]) / 2  # so that rounding changes no decision
+    if len(between) > _POINTS:
+        between = np.quantile(between, np.linspace(0, 1, _POINTS), method="nearest")
+    thresholds = np.unique([0.0, *between, _ABOVE_ALL])
     points: list[Point] = []
     for threshold in thresholds.tolist():
         paid, hits = run_cascade(confidences, right, highest, costs, threshold)

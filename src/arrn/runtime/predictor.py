@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -240,6 +241,19 @@ class Predictor(ABC):
             rows += [*self.run(level, batch)]
             seconds += time.perf_counter() - began
         return rows, seconds / len(signals)
+
+    def _repr_html_(self) -> str:
+        """A table of the levels, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{n}</td><td>{format_grid(grid)}</td><td>{self._said_of_cost(n)}</td></tr>"
+            for n, grid in enumerate(self.grids)
+        )
+        head = "<tr><th>level</th><th>grid</th><th>million multiply-adds</th></tr>"
+        return f"<p>{html.escape(repr(self))}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+    def _said_of_cost(self, level: int) -> str:
+        cost = self.cost(level)
+        return "" if cost is None else f"{cost / 1e6:.1f}"
 
     def __repr__(self) -> str:
         levels = " -> ".join(map(format_grid, self.grids)) or "any size"

@@ -1,0 +1,112 @@
+"""`arrn evaluate --cascade`: thresholds chosen on held-out samples, and what they cost and bring on the test split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import Progress
+from rich.table import Table
+
+from arrn.cli.console import LEADS, console, say, shown
+from arrn.errors import ArrnError
+
+if TYPE_CHECKING:
+    from arrn.deploy.calibration import CascadeReport
+
+_ROWS = 10  # of the table; the file has all
+
+
+def evaluate_cascade(
+    folder: Path,
+    *,
+    policy: str | None,
+    dataset: str | None,
+    data: str | None,
+    json: Path | None,
+    plot: Path | None,
+    device: str,
+    skip_bad: bool,
+) -> None:
+    """Calibrates the cascade of the network in a folder, measures it, and writes what was found beside the network."""
+    from arrn.deploy import Predictor, calibrate_run, write_cascade
+    from arrn.figures import plot_cascade
+    from arrn.metadata import Metadata
+    from arrn.nn.network import as_policy, config_of
+    from arrn.runs import open_samples
+    from arrn.saving import load
+
+    chosen = None if policy is None else as_policy(policy)
+    predictor = Predictor(folder, device=device, policy=chosen)
+    model = load(folder)
+    metadata = model.metadata
+    assert isinstance(metadata, Metadata)
+    held_out, test = (
+        open_samples(folder, model, metadata, split, dataset=dataset, data=data, skip_bad=skip_bad)
+        for split in ("validation", "test")
+    )
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("calibrating", total=None)
+        report = calibrate_run(
+            predictor,
+            held_out,
+            test,
+            model=config_of(model)["name"],
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if not LEADS:
+        return
+    title = f"cascade of {report.model} on {report.dataset}, test split of {report.facts['test']:,} samples"
+    console.print(_table(report, title))
+    say(f"thresholds: chosen on {report.cascade.source}; the test split only measures them")
+    say("cost: million multiply-adds of all levels that ran for an input, on average; no level uses another's work")
+    say(f"calibration: {write_cascade(folder, report.cascade)}")
+    file = json or folder / "evaluation-cascade.json"
+    report.write(file)
+    say(f"numbers: {file}")
+    picture = plot or folder / "evaluation-cascade.png"
+    say(f"picture: {plot_cascade(picture, report.results, report.levels, report.plain, title)}")
+
+
+def check_flags(resolutions: str | None, adapt: bool | None, split: str) -> None:
+    """Refuses the flags of `arrn evaluate` that say nothing of a cascade."""
+    if resolutions is not None or adapt is not None:
+        raise ArrnError("--cascade takes samples as they come: leave --resolutions, --adapt and --no-adapt out")
+    if split != "test":
+        raise ArrnError(
+            "--cascade chooses thresholds on the validation split and measures them on the test split: leave "
+            f"--split {split} out"
+        )
+
+
+def _table(report: CascadeReport, title: str) -> Table:
+    table = Table(title=shown(title, "table.title"), caption="accuracy in %, with 95% intervals")
+    for column in ("how", "threshold", "cost", "of the plain cost", "accuracy"):
+        table.add_column(column, justify="left" if column == "how" else "right")
+    whole = report.plain["multiply_adds"]
+
+    def add(how: str, threshold: str, result: Mapping[str, Any], end: bool = False) -> None:
+        low, high = result["interval"]
+        cost = result["multiply_adds"]
+        accuracy = f"{100 * result['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        table.add_row(how, threshold, f"{cost / 1e6:.2f}", f"{cost / whole:.0%}", shown(accuracy), end_section=end)
+
+    add("each at its own size", "", report.plain, end=True)
+    for number, level in enumerate(report.levels):
+        add(f"level {level['grid']} for all", "", level, end=number == len(report.levels) - 1)
+    for result in _some(report.results):
+        add("cascade", _percent(result["threshold"]), result)
+    return table
+
+
+def _percent(threshold: float) -> str:
+    return "above all" if threshold > 1 else f"{threshold:.3f}"
+
+
+def _some(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """At most `_ROWS` results, evenly spread over the cost; the first and the last among them."""
+    low, high = results[0]["multiply_adds"], results[-1]["multiply_adds"]
+    wanted = [low + (high - low) * n / (_ROWS - 1) for n in range(_ROWS)]
+    nearest = {min(range(len(results)), key=lambda n: abs(results[n]["multiply_adds"] - cost)) for cost in wanted}
+    return [results[n] for n in sorted(nearest)]
