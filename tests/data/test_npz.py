@@ -193,6 +193,13 @@ def test_a_label_that_would_make_a_billion_classes_is_refused(tmp_path: Path, la
         open_dataset(str(file))
 
 
+def test_a_negative_label_beside_one_class_is_named(tmp_path: Path) -> None:
+    others = dict.fromkeys(("test_images", "test_labels", "val_images", "val_labels"))
+    file = write_npz(tmp_path / "set.npz", train_labels=np.array([0, -1, *[0] * 9, -1]), **others)
+    with pytest.raises(ArrnError, match=r"only the class '0', and 2 of its 12 samples have a negative label such as -1"):
+        open_dataset(str(file))
+
+
 def test_more_labels_than_any_set_has_are_refused_unread(tmp_path: Path) -> None:
     file = write_npz(tmp_path / "set.npz", 12, (8, 8))
     shape = (2**25 + 1,)

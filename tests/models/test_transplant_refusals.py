@@ -55,6 +55,26 @@ class Pooling(nn.Module):
         return F.log_softmax(self.fc(x.mean((2, 3))), dim=1)
 
 
+class Making(Pooling):
+    """Makes a tensor of the batch's size, by a function of torch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.zeros(x.shape[0], 5)
+
+
+class OwnSize(Pooling):
+    """Checks the size of its input, as vision transformers do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert(x.shape[2] == 224, f"expected 224, got {x.shape[2]}!")
+        return super().forward(x)
+
+
+class Failing(Pooling):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.view(int(x.shape[0]), -1))
+
+
 class OddAndEven(Pooling):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x + 1 if self.training else x) if x.shape[2] % 2 else super().forward(x)
@@ -121,6 +141,17 @@ def decoder() -> nn.Module:
             lambda: arrn.transplant(nn.Sequential(nn.Dropout(), OddAndEven(each=True)), 32),
             "module '1' stays whole, since it cannot be traced: symbolically traced variables cannot be used",
         ),
+        (
+            lambda: arrn.transplant(Making(each=True), 32),
+            "torch.fx cannot record torch.zeros() with a size that is read off the input at",
+        ),
+        (lambda: arrn.transplant(Making(each=True), 32), "; use x.new_zeros(...), which it records, or put this line"),
+        (
+            lambda: arrn.transplant(OwnSize(each=True), 32),
+            "the network fails at this size, in _assert() in its forward: expected 224, got 32!",
+        ),
+        (lambda: arrn.transplant(Failing(each=True), 32), "; put what cannot be traced into a module of its own"),
+        (lambda: arrn.transplant(Branching(), 32), "; put what branches on its input into a module of its own"),
         (lambda: arrn.transplant(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), 32), "this Sequential has none"),
         (lambda: arrn.transplant(scripted(), 32), "but this RecursiveScriptModule has none"),
         (lambda: arrn.transplant(nn.LSTM(3, 4), 32), "only convolutional networks can be transplanted, but this LSTM"),

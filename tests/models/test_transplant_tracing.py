@@ -207,3 +207,22 @@ def test_a_piece_reads_sizes_off_its_own_signal(late: bool) -> None:
 def test_len_is_left_as_it_was() -> None:
     arrn.transplant(Late(lambda x: len(x)), 63)
     assert "len" not in globals()
+
+
+class OwnLinear(nn.Linear):
+    """A classifier of a library's own class, as timm's: torch.fx would look into it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_classifier_of_a_subclass_is_found(bias: bool) -> None:
+    layers = [nn.Conv2d(3, 4, 3, stride=2, padding=1) if n == 0 else nn.Conv2d(4, 4, 2, stride=2) for n in range(3)]
+    source = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), OwnLinear(4, 7, bias=bias))
+    model = arrn.transplant(source, 32)
+    assert model.num_classes == 7
+    changed = arrn.transplant(source, 32, num_classes=5)
+    assert changed(torch.rand(2, 3, 9, 9)).shape == (2, 5)
+    shapes = {name: tensor.shape for name, tensor in changed.state_dict().items()}
+    assert shapes.keys() == model.state_dict().keys()  # also without a bias

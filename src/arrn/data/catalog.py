@@ -84,7 +84,10 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
     splits = _open_splits(name, Path(root).expanduser(), window or Window(), by_name)
     classes = splits.train.class_names
     if len(classes) < _FEWEST_CLASSES:
-        raise ArrnError(f"{root} has only the class {classes[0]!r}: a network needs at least 2 to tell apart")
+        raise ArrnError(
+            f"{root} has only the class {classes[0]!r}{_without_class(splits.train)}: a network needs at least 2 to "
+            "tell apart"
+        )
     for other in (splits.test, splits.validation):
         if other is not None and other.form != splits.train.form:
             raise ArrnError(f"the splits of {root} are of different kinds: {splits.train.form} and {other.form}")
@@ -94,6 +97,15 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
     else:
         mean, std = statistics
     return Dataset(splits.train.name, splits.train, splits.test, mean, std, splits.remark, splits.validation)
+
+
+def _without_class(source: Source) -> str:
+    """That some samples have a negative label, which is no class, in words; nothing where none has."""
+    negative = source.labels[source.labels < 0]
+    if not len(negative):
+        return ""
+    first = int(negative[0])
+    return f", and {len(negative)} of its {len(source)} samples have a negative label such as {first}, which is no class"
 
 
 def _open_splits(name: str, root: Path, window: Window, by_name: bool) -> Splits:

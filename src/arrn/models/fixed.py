@@ -154,7 +154,8 @@ def fit_classes(network: nn.Module, num_classes: int) -> None:
     if last is None:
         raise ArrnError(f"a {type(network).__name__} without a linear layer has no classifier to replace")
     features = last.in_features
-    layer = nn.Linear(features, num_classes) if num_classes else _Features(features)
+    biased = not isinstance(last, nn.Linear) or last.bias is not None
+    layer = nn.Linear(features, num_classes, bias=biased) if num_classes else _Features(features)
     weight = next(network.parameters(), None)
     if weight is not None:
         layer.to(device=weight.device, dtype=weight.dtype)

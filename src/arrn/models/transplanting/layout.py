@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from arrn.errors import ArrnError
-from arrn.models.transplanting.tracing import calls_around, describe, trace
+from arrn.models.transplanting.tracing import calls_around, describe, trace, without_proxies
 from arrn.signal.grid import Grid, format_grid
 
 _BATCH, _OTHER_BATCH = 2, 3
@@ -140,7 +140,8 @@ class _Probe(fx.Interpreter):
                 return _Unknown()
             source = next((s.name for s in n.all_input_nodes if s.name in self.shapes), None)
             shape = f" on an input of shape {self.shapes[source]}" if source else ""
-            raise ArrnError(f"the network fails at this size, in {describe(n)}{shape}: {error}") from error
+            said = without_proxies(str(error), self.counts)
+            raise ArrnError(f"the network fails at this size, in {describe(n)}{shape}: {said}") from error
         if isinstance(value, torch.Tensor):
             self.shapes[n.name] = tuple(value.shape)
         elif isinstance(value, int) and not isinstance(value, bool):

@@ -7,19 +7,19 @@ import contextlib
 import re
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
 import torch.nn.functional as F
 from torch import fx, nn
 
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, first_line
 
 _PREFIX = "network"
-# Layers that others look for by type, also when subclassed: norms to freeze, an identity where a
+# Layers that others look for by type, also when subclassed: norms to freeze, the classifier, an identity where a
 # classifier was.
-_KEPT = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm, nn.Identity)
+_KEPT = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.LayerNorm, nn.Linear, nn.Identity)
 
 # Norms of single samples: by function, and by class, which may be anybody's own.
 _SAMPLE_NORMS = {F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm}
@@ -53,7 +53,7 @@ def trace(network: nn.Module, layers: Container[str] = ()) -> tuple[fx.GraphModu
     if _PREFIX in tracer.kept_whole:
         raise ArrnError(
             f"the forward of this {type(network).__name__} cannot be traced, so there is nowhere to cut it: "
-            f"{tracer.kept_whole[_PREFIX]}; put what branches on its input into a module of its own"
+            f"{tracer.kept_whole[_PREFIX]}"
         )
     for name, value in vars(wrapper).items():  # tensors that forward makes on the fly
         if name.startswith("_tensor_constant"):
@@ -111,12 +111,36 @@ class _RecoveringTracer(fx.Tracer):
             return self.create_proxy("call_module", path, args, kwargs)
 
 
+# Functions of torch that make a tensor from a size: given a size that is read off the input, they cannot be recorded.
+_FACTORY = re.compile(r"\btorch\.(zeros|ones|empty|full|rand|randn|randint|randperm|arange|linspace|eye)\(")
+
+
 def _reason(error: Exception) -> str:
-    """What went wrong and in which line of the network's own code."""
+    """What went wrong, in which line of the network's own code, and what to write instead."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "/torch/" not in f.filename.replace("\\", "/")]
     own = [f for f in frames if f.filename != __file__]
-    where = f" at {own[-1].filename}:{own[-1].lineno}, `{own[-1].line}`" if own else ""
-    return f"{str(error).splitlines()[0] if str(error) else type(error).__name__}{where}"
+    line = (own[-1].line or "") if own else ""
+    where = f" at {own[-1].filename}:{own[-1].lineno}, `{line}`" if own else ""
+    said = f"{without_proxies(first_line(error))}{where}"
+    if isinstance(error, fx.proxy.TraceError):
+        return f"{said}; put what branches on its input into a module of its own"
+    if isinstance(error, TypeError) and (made := _FACTORY.search(line)):
+        name = made[1]
+        instead = f"x.new_{name}(...)" if name in ("zeros", "ones", "empty", "full") else "a method of a tensor"
+        return (
+            f"torch.fx cannot record torch.{name}() with a size that is read off the input{where}; use {instead}, "
+            "which it records, or put this line into a module of its own"
+        )
+    return f"{said}; put what cannot be traced into a module of its own"
+
+
+def without_proxies(message: str, values: Mapping[str, object] | None = None) -> str:
+    """A message without the stand-ins of `torch.fx`: their values where they are known, by the names of their nodes.
+
+    >>> without_proxies("expected 224 but got Proxy(getitem_2)!", {"getitem_2": 64})
+    'expected 224 but got 64!'
+    """
+    return re.sub(r"Proxy\((\w+)\)", lambda found: str((values or {}).get(found[1], "what the input decides")), message)
 
 
 @contextlib.contextmanager
