@@ -100,6 +100,31 @@ def find_weights(directory: Path, checksum: str | None) -> Path:
     return new if checksum is not None and new.is_file() else directory / WEIGHTS
 
 
+_CHECKOUT = Path(__file__).parents[2]  # where the package runs from src/arrn
+SHIPPED = "weights"
+
+
+def shipped_weights(name: str) -> Path:
+    """The folder of a network's weights in the clone of the repository that the package runs from.
+
+    Raises:
+        ArrnError: for a network without weights there, and outside a clone; with what to do.
+    """
+    folder = _CHECKOUT / SHIPPED
+    there = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
+    if name in there:
+        return folder / name
+    if not there:
+        raise ArrnError(
+            f"the weights of {name!r} are in the folder {SHIPPED}/ of a clone of the repository, but this arrn is "
+            f"installed without one: clone it and give the path, pretrained='CLONE/{SHIPPED}/{name}'"
+        )
+    raise ArrnError(
+        f"{folder} has no weights of {name!r}, only of {', '.join(there)}: for weights of your own give the folder "
+        "that arrn.save wrote"
+    )
+
+
 def check_weights(path: Path, checksum: str | None) -> None:
     """Refuses weights that are not those with the checksum; None is a warning, once for each file.
 

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,34 +29,45 @@ from arrn.model_folder import (
     read_config,
     read_shapes,
     read_tensors,
+    shipped_weights,
     write_model,
 )
 from arrn.models import registry
 from arrn.models.limits import built_within, check_options, seems_large
+from arrn.models.rebuilding import config_of_transplant, config_with
+from arrn.models.transplanting import Transplant
 from arrn.nn.introspection import COMPILED, first_not_finite, unwrap
 from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, config_of, plain_option
 
 
-def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
-    """Writes a network that `create_model` built to the directory `path`, whole or not at all.
+def save(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    metadata: Metadata | None = None,
+    *,
+    builder: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes a network to the directory `path`, whole or not at all.
 
-    Where another network was saved before, a crash leaves that one or this one.
+    The file holds the weights and what rebuilds the network: the name and options of `create_model`, or those of a
+    transplant's source in timm or torchvision, or a builder of your own. Where another network was saved before, a
+    crash leaves that one or this one.
 
     Args:
         model: the network; what `torch.compile` or data parallelism put around it is left out.
         path: the directory, made if need be.
         metadata: normalisation, resampler and class names; by default ``model.metadata``.
+        builder: for a network of your own, the function that builds it, as ``"package.module:function"``. The module
+            is imported and the function called, to see that it builds this network; `load` then needs `imports`.
+        options: keyword arguments of that function, made of numbers, text, lists and dictionaries.
 
     Raises:
         ArrnError: for what cannot be written, before anything is; for parameters that are not finite.
     """
     model = unwrap(model)
-    if getattr(model, "config", None) is None:
-        raise ArrnError(
-            "only networks made by arrn.create_model can be saved, since the file holds their name and options: "
-            "register a builder for your own with arrn.models.register(name, builder)"
-        )
-    document = _describe(model, metadata or getattr(model, "metadata", None) or Metadata())
+    config = _config_for(model, builder, options)
+    document = _describe(model, config, metadata or getattr(model, "metadata", None) or Metadata())
     # Buffers may: a mask for what is not to be seen, for example.
     if (name := first_not_finite(dict(model.named_parameters()))) is not None:
         raise ArrnError(f"{_uncompiled(name)} holds what is no finite number: this network cannot compute anything")
@@ -68,7 +79,29 @@ def save(model: nn.Module, path: str | os.PathLike[str], metadata: Metadata | No
         raise ArrnError(f"cannot write {directory}: {error.strerror or error}") from error
 
 
-def load(path: str | os.PathLike[str], dtype: torch.dtype | Literal["saved"] | None = None) -> nn.Module:
+def _config_for(model: nn.Module, builder: str | None, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What rebuilds a network."""
+    if builder is not None:
+        return config_with(builder, options, model)
+    if options is not None:
+        raise ArrnError("options are those of a builder of your own: give builder='package.module:function' too")
+    if getattr(model, "config", None) is not None:
+        return config_of(model)
+    if isinstance(model, Transplant) and (found := config_of_transplant(model)) is not None:
+        return found
+    raise ArrnError(
+        f"how to rebuild this {type(model).__name__} is not known: it was not made by arrn.create_model, and is no "
+        "transplant of a network of timm or torchvision as these build it; name a function that builds it with "
+        "builder='package.module:function'"
+    )
+
+
+def load(
+    path: str | os.PathLike[str],
+    dtype: torch.dtype | Literal["saved"] | None = None,
+    *,
+    imports: Sequence[str] = (),
+) -> nn.Module:
     """Reads a network that `save` wrote; it is in evaluation mode, on the CPU, with its `metadata`.
 
     Args:
@@ -76,6 +109,8 @@ def load(path: str | os.PathLike[str], dtype: torch.dtype | Literal["saved"] | N
         dtype: of the network. None is float32 for what was saved in half precision, which takes half of the room in a
             file but few inputs come in; all else stays as it was saved. ``"saved"`` keeps half precision too, and a
             dtype such as ``torch.bfloat16`` or ``torch.float64`` is that of every real number.
+        imports: modules of your own, such as ``["package.module"]``, that build networks. Code that a file names runs
+            only if its module is here.
 
     Raises:
         ArrnError: for a missing, truncated, damaged, foreign or newer file, a pickle, a wrong tensor shape, weights
@@ -85,6 +120,11 @@ def load(path: str | os.PathLike[str], dtype: torch.dtype | Literal["saved"] | N
         raise ArrnError(
             f"dtype must be a dtype for real numbers, such as torch.float32, or 'saved' or None, got {dtype!r:.80}"
         )
+    with registry.importing(imports):
+        return _load_there(path, dtype)
+
+
+def _load_there(path: str | os.PathLike[str], dtype: torch.dtype | Literal["saved"] | None) -> nn.Module:
     saved = _read(Path(path))
     weights = saved.weights
     try:
@@ -123,15 +163,18 @@ def _widened(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.is_floating_point and dtype.itemsize < torch.float32.itemsize else dtype
 
 
-def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **options: Any) -> nn.Module:
+def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = None, **options: Any) -> nn.Module:
     """Builds a network by name.
 
     The generic builder ``"arrn"`` makes any ladder; see `arrn.models.LadderOptions` for its options.
 
     Args:
-        name: one of `arrn.list_models`.
-        pretrained: a folder that `arrn.save` wrote for a network of that name: options that are not given are the
-            saved ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
+        name: one of `arrn.list_models`; or ``"timm:NAME"`` or ``"torchvision:NAME"``, the transplant of a network of
+            these libraries; or ``"package.module:function"`` of a module in `arrn.models.importing`.
+        pretrained: True for the weights that belong to the name: those of a library's network, from its cache or the
+            network, or those in ``weights/NAME`` of the clone of the repository that `arrn` runs from. Or a folder
+            that `arrn.save` wrote for a network of that name. From a folder, options that are not given are the saved
+            ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
         options: of the model.
 
     Raises:
@@ -142,11 +185,15 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | None = None, **
     >>> model.sizes
     (16, 8)
     """
-    if pretrained is None:
+    if pretrained is None or pretrained is False:
         return registry.create_model(name, **options)
     registry.model_options(name)  # a name that is not known is the first thing to say
+    if pretrained is True:
+        if (builder := registry.pretrained_builder(name)) is not None:
+            return registry.build_model(name, builder, options)
+        pretrained = shipped_weights(name)
     if not isinstance(pretrained, str | os.PathLike):
-        raise ArrnError(f"pretrained takes the folder that arrn.save wrote, got {pretrained!r}")
+        raise ArrnError(f"pretrained takes True or the folder that arrn.save wrote, got {pretrained!r}")
     saved = _read(Path(pretrained))
     if saved.name != name:
         raise ArrnError(f"{pretrained} holds the weights of {saved.name!r}, not of {name!r}")
@@ -196,7 +243,7 @@ class _Saved:
     def build(self, given: Mapping[str, Any]) -> nn.Module:
         """The network without its weights, with its metadata; options that are `given` replace the saved ones."""
         place = f"{self.directory / CONFIG}{f' with {dict(given)}' if given else ''}"
-        if self.name not in registry.list_models():
+        if self.name not in registry.list_models() and ":" not in str(self.name):
             unknown = unknown_name("model", self.name, registry.list_models())
             raise ArrnError(
                 f"{place}: {unknown}; if it is a network of your own, register its builder before: "
@@ -231,7 +278,7 @@ class _Saved:
             return make()
         check_options(self.name, changed)
         elements = sum(map(math.prod, read_shapes(self.weights).values()))
-        if seems_large({**options, **changed}):
+        if seems_large({**options, **changed}) and not registry.is_of_library(self.name):
             with torch.device("meta"), built_within(elements):  # where parameters take no memory
                 make()
         with built_within(elements):
@@ -297,9 +344,9 @@ def _read(directory: Path) -> _Saved:
         raise ArrnError(f"{directory / CONFIG} does not describe a model: {_in_short(error)}") from error
 
 
-def _describe(model: nn.Module, metadata: Metadata) -> dict[str, Any]:
+def _describe(model: nn.Module, config: Mapping[str, Any], metadata: Metadata) -> dict[str, Any]:
     """What `CONFIG` holds."""
-    config = {key: plain_option(value) for key, value in config_of(model).items()}
+    config = {key: plain_option(value) for key, value in config.items()}
     if not isinstance(metadata, Metadata):
         raise ArrnError(f"the metadata of a network must be an arrn.saving.Metadata, got {metadata!r}")
     metadata.check_classes(classes_of(model))

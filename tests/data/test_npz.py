@@ -196,7 +196,9 @@ def test_a_label_that_would_make_a_billion_classes_is_refused(tmp_path: Path, la
 def test_a_negative_label_beside_one_class_is_named(tmp_path: Path) -> None:
     others = dict.fromkeys(("test_images", "test_labels", "val_images", "val_labels"))
     file = write_npz(tmp_path / "set.npz", train_labels=np.array([0, -1, *[0] * 9, -1]), **others)
-    with pytest.raises(ArrnError, match=r"only the class '0', and 2 of its 12 samples have a negative label such as -1"):
+    with pytest.raises(
+        ArrnError, match=r"only the class '0', and 2 of its 12 samples have a negative label such as -1"
+    ):
         open_dataset(str(file))
 
 

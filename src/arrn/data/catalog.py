@@ -105,7 +105,9 @@ def _without_class(source: Source) -> str:
     if not len(negative):
         return ""
     first = int(negative[0])
-    return f", and {len(negative)} of its {len(source)} samples have a negative label such as {first}, which is no class"
+    return (
+        f", and {len(negative)} of its {len(source)} samples have a negative label such as {first}, which is no class"
+    )
 
 
 def _open_splits(name: str, root: Path, window: Window, by_name: bool) -> Splits:

@@ -4,7 +4,7 @@ from arrn.models.designs import DESIGNS, Design, design_builder
 from arrn.models.fixed import BASELINES, FixedResolution, fixed_builder
 from arrn.models.gated import GATED_DESIGNS, GatedOptions, gated_builders
 from arrn.models.generic import LadderOptions, build_arrn
-from arrn.models.registry import create_model, list_models, model_options, register
+from arrn.models.registry import create_model, list_models, model_options, register, register_library
 from arrn.models.rivals import (
     FourierClassifier,
     SpectralConv2d,
@@ -15,7 +15,14 @@ from arrn.models.rivals import (
     build_resnet18_switchable,
 )
 from arrn.models.summary import ModelSummary, summarise
-from arrn.models.transplanting import TRANSPLANTS, Transplant, transplant, transplant_builder
+from arrn.models.transplanting import (
+    LIBRARIES,
+    TRANSPLANTS,
+    Transplant,
+    library_builder,
+    transplant,
+    transplant_builder,
+)
 from arrn.nn.network import entry_grid, entry_kernel, signal_axes
 
 __all__ = [
@@ -55,3 +62,5 @@ for _name, _skip_first in TRANSPLANTS.items():
 register("resnet18_small_stem", build_resnet18_small_stem)
 register("resnet18_switchable", build_resnet18_switchable)
 register("fourier_operator", build_fourier_operator)
+for _name in LIBRARIES:
+    register_library(_name, library_builder)

@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from torch import nn
@@ -52,6 +53,8 @@ MOST_MATRIX_ENTRIES = 2**26
 
 # What a builder may make and throw away beside the network: the ResNet that a narrower one is cut from, for example.
 _SPARE_FACTOR, _SPARE = 4, 2**25
+
+_described_by_file: ContextVar[bool] = ContextVar("described_by_file", default=False)
 
 
 def check_options(model: str, options: Mapping[str, Any]) -> None:
@@ -162,6 +165,7 @@ def built_within(elements: int) -> Iterator[None]:
         ArrnError: with how many there are.
     """
     most, found, here = _SPARE_FACTOR * elements + _SPARE, 0, threading.get_ident()
+    token = _described_by_file.set(True)
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal found
@@ -178,3 +182,14 @@ def built_within(elements: int) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+        _described_by_file.reset(token)
+
+
+def is_described_by_file() -> bool:
+    """Whether a network is being built as a file describes it, within `built_within`.
+
+    >>> with built_within(1000):
+    ...     is_described_by_file()
+    True
+    """
+    return _described_by_file.get()

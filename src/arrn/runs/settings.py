@@ -39,6 +39,7 @@ class RunSettings:
         sample_rate: of that sound, None for the set's own.
         aspect: what is done with images and volumes of other proportions than the network's grids: "stretch", "pad"
             or "crop".
+        pretrained: whether the network starts from the weights that belong to its name, see `arrn.create_model`.
     """
 
     dataset: str
@@ -52,6 +53,7 @@ class RunSettings:
     window: float = 1.0
     sample_rate: int | None = None
     aspect: str = "stretch"
+    pretrained: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -137,9 +139,11 @@ def settings_from(settings: object, where: str) -> RunSettings:
         "window": int | float,
         "sample_rate": int | None,
         "aspect": str,
+        "pretrained": bool,
     }
-    if isinstance(settings, dict):  # runs from before there was sound, or a choice of what happens to rectangles
-        settings = {"window": 1.0, "sample_rate": None, "aspect": "stretch"} | settings
+    if isinstance(settings, dict):  # runs from before there were sound, rectangles, a start from weights
+        since = {"window": 1.0, "sample_rate": None, "aspect": "stretch", "pretrained": False}
+        settings = since | settings
     if not isinstance(settings, dict) or set(settings) != set(expected):
         raise ArrnError(f"{where}: settings should have {', '.join(expected)}")
     for name, kind in expected.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -19,6 +20,22 @@ from arrn.nn.residual import LaplacianResidual
 
 Images: TypeAlias = torch.Tensor | Iterable[torch.Tensor | Sequence[Any]]
 """Inputs of a network: one tensor, or batches, each a tensor or a tuple that begins with one."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a transplant comes from, as far as its source tells.
+
+    Attributes:
+        module: of the source's class.
+        architecture: its name in timm; None for other sources.
+        skip_first: how many of the first residuals were discarded.
+    """
+
+    module: str
+    architecture: str | None
+    skip_first: int
+
 
 _OFFSET = "entering_offset"
 _TOGETHER = 64
@@ -60,7 +77,10 @@ class Transplant(ARRN):
 
     Attributes:
         form: of its levels, ``"paper"`` or ``"difference"``.
+        origin: what it was made from, by which `arrn.save` finds how to make it again.
     """
+
+    origin: Origin | None = None
 
     def __init__(
         self,

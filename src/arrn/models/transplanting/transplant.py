@@ -1,22 +1,21 @@
-"""`transplant`: from a fixed-resolution network to an ARRN; and the architectures that are ARRNs by name."""
+"""`transplant`: from a fixed-resolution network to an ARRN."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import fx, nn
 
 from arrn.errors import ArrnError, ConstancyError, unknown_name
-from arrn.models.fixed import FixedResolution, torchvision_network
+from arrn.models.fixed import FixedResolution
 from arrn.models.limits import check_matrices
-from arrn.models.registry import AdaptiveOptions, as_whole, takes
+from arrn.models.registry import as_whole
 from arrn.models.transplanting.cutting import Pieces, cut, discard, find_ladder
-from arrn.models.transplanting.fitting import Transplant, add_offset
+from arrn.models.transplanting.fitting import Origin, Transplant, add_offset
 from arrn.models.transplanting.layout import find_layout, runs_bare, trace_resolutions
 from arrn.models.transplanting.replacements import (
     Convolution,
@@ -144,6 +143,9 @@ def transplant(
         policy=policy,
         form=form,
     )
+    told = getattr(source, "default_cfg", None)
+    architecture = told.get("architecture") if isinstance(told, dict) else None
+    result.origin = Origin(type(source).__module__, architecture, skip_first)
     # What was added goes where the source's weights are; these stay as they are.
     added = [result.stem, result.head]
     added += [part for residual in residuals for part in (residual.projection, residual.down, residual.up)]
@@ -255,43 +257,3 @@ class _VariationWatch(fx.Interpreter):
                 if self.culprit is None and not any(source in self.varying for source in n.all_input_nodes):
                     self.culprit = n
         return value
-
-
-TRANSPLANTS = {
-    "resnet18": 0,
-    "resnet50": 0,
-    "resnet101": 0,
-    "wide_resnet50_2": 0,
-    "wide_resnet101_2": 0,
-    "mobilenet_v3_small": 2,
-    "mobilenet_v3_large": 2,
-}
-"""Each architecture and how many of its first residuals the paper discards."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransplantOptions(AdaptiveOptions):
-    """What a transplant by name can be told.
-
-    Attributes:
-        size: the highest resolution.
-        skip_first: how many of the first residuals are discarded.
-        form: of the residuals, ``"paper"`` or ``"difference"``.
-    """
-
-    size: Size = 32
-    skip_first: int = 0
-    form: Form = "paper"
-
-
-def transplant_builder(name: str, skip_first: int) -> Callable[..., Transplant]:
-    """A builder for the registry: torchvision's network of that name, randomly initialised, transplanted."""
-
-    @takes(TransplantOptions(skip_first=skip_first))
-    def build(options: TransplantOptions) -> Transplant:
-        source = torchvision_network(name, options.num_classes, options.in_channels)
-        # Tests check it; here that would take longer than all the rest, at each load too.
-        return transplant(source, **vars(options), check=False)
-
-    build.__doc__ = f"torchvision's {name} as an ARRN, see `arrn.transplant`."
-    return build
