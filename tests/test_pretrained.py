@@ -7,11 +7,14 @@ import pytest
 import torch
 
 import arrn
+import arrn.model_folder
 from arrn.errors import ArrnError
 from arrn.metadata import Metadata
 from arrn.models.registry import _builders
 from arrn.nn import ARRN
 from saved_networks import Plain, edit, own_transplant, small
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -140,6 +143,24 @@ def test_floats_that_are_not_of_full_scale_1_are_refused() -> None:
     torch.testing.assert_close(kelvin.normalise(torch.full((1, 1, 4), 292.0)), torch.ones(1, 1, 4))
 
 
-def test_a_network_by_a_flag_is_refused() -> None:
-    with pytest.raises(arrn.ArrnError, match=r"pretrained takes the folder that arrn\.save wrote, got True"):
+def test_true_is_what_a_clone_of_the_repository_has() -> None:
+    model = arrn.create_model("arrn_small", pretrained=True).eval()
+    x = torch.rand(1, 3, 12, 12)
+    assert torch.equal(model(x), arrn.load(ROOT / "weights" / "arrn_small")(x))
+    assert model.metadata.class_names is not None
+    assert arrn.create_model("arrn_small", pretrained=True, num_classes=3).num_classes == 3
+    with pytest.raises(arrn.ArrnError, match=r"weights has no weights of 'arrn_resnet18', only of arrn_cifar10, "):
+        arrn.create_model("arrn_resnet18", pretrained=True)
+
+
+def test_without_a_clone_it_says_where_weights_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrn.model_folder, "_CHECKOUT", tmp_path)
+    with pytest.raises(arrn.ArrnError, match=r"clone it and give the path, pretrained='CLONE/weights/arrn_small'"):
         arrn.create_model("arrn_small", pretrained=True)
+    with pytest.raises(arrn.ArrnError, match=r"unknown model 'arrn_smal'; did you mean 'arrn_small'\?"):
+        arrn.create_model("arrn_smal", pretrained=True)
+
+
+def test_pretrained_that_is_no_folder_is_refused() -> None:
+    with pytest.raises(arrn.ArrnError, match=r"pretrained takes True or the folder that arrn\.save wrote, got 3"):
+        arrn.create_model("arrn_small", pretrained=3)

@@ -73,7 +73,9 @@ def test_networks_built_by_hand_are_refused(tmp_path: Path) -> None:
     model = ARRN(
         Projection(3, 4), [LaplacianResidual(InvertedBlock(4), 4, 6, 8, 4)], ResidualBase(InvertedBlock(6)), Head(6, 2)
     )
-    with pytest.raises(arrn.ArrnError, match=r"register a builder for your own with arrn\.models\.register"):
+    with pytest.raises(
+        arrn.ArrnError, match=r"how to rebuild this ARRN is not known: .*builder='package\.module:function'"
+    ):
         arrn.save(model, tmp_path)
 
 

@@ -34,10 +34,9 @@ from arrn.model_folder import (
 )
 from arrn.models import registry
 from arrn.models.limits import built_within, check_options, seems_large
-from arrn.models.rebuilding import config_of_transplant, config_with
-from arrn.models.transplanting import Transplant
+from arrn.models.rebuilding import config_for
 from arrn.nn.introspection import COMPILED, first_not_finite, unwrap
-from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, config_of, plain_option
+from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, plain_option
 
 
 def save(
@@ -66,7 +65,7 @@ def save(
         ArrnError: for what cannot be written, before anything is; for parameters that are not finite.
     """
     model = unwrap(model)
-    config = _config_for(model, builder, options)
+    config = config_for(model, builder, options)
     document = _describe(model, config, metadata or getattr(model, "metadata", None) or Metadata())
     # Buffers may: a mask for what is not to be seen, for example.
     if (name := first_not_finite(dict(model.named_parameters()))) is not None:
@@ -77,23 +76,6 @@ def save(
         write_model(directory, content, document)
     except OSError as error:
         raise ArrnError(f"cannot write {directory}: {error.strerror or error}") from error
-
-
-def _config_for(model: nn.Module, builder: str | None, options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What rebuilds a network."""
-    if builder is not None:
-        return config_with(builder, options, model)
-    if options is not None:
-        raise ArrnError("options are those of a builder of your own: give builder='package.module:function' too")
-    if getattr(model, "config", None) is not None:
-        return config_of(model)
-    if isinstance(model, Transplant) and (found := config_of_transplant(model)) is not None:
-        return found
-    raise ArrnError(
-        f"how to rebuild this {type(model).__name__} is not known: it was not made by arrn.create_model, and is no "
-        "transplant of a network of timm or torchvision as these build it; name a function that builds it with "
-        "builder='package.module:function'"
-    )
 
 
 def load(

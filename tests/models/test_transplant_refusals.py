@@ -175,7 +175,7 @@ def decoder() -> nn.Module:
         (lambda: arrn.transplant(plain(), 32, dropout=(0.1, 0.2, 0.3)), "there are 2 levels"),
         (lambda: arrn.transplant(plain(), 32, policy="exakt"), "did you mean 'exact'?"),
         (lambda: arrn.transplant(plain()[:-1], 32, num_classes=3), "without a linear layer has no classifier"),
-        (lambda: arrn.save(arrn.transplant(plain(), 32), "never"), "register a builder for your own"),
+        (lambda: arrn.save(arrn.transplant(plain(), 32), "never"), "how to rebuild this Transplant is not known"),
     ],
 )
 def test_refusals(call, message: str) -> None:

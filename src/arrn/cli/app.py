@@ -13,6 +13,7 @@ from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
 from arrn.cli.export import export
 from arrn.cli.figures import figures
+from arrn.cli.importing import with_imports
 from arrn.cli.models import kernels, models
 from arrn.cli.predict import predict
 from arrn.cli.reproduce import job, reproduce
@@ -37,6 +38,8 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
+_TAKE_NETWORKS = {"train", "evaluate", "predict", "export", "serve"}  # of one's own too, by --import
+
 for _command in (demo, train, evaluate, predict, export, reproduce, sweep, figures, benchmark, models, kernels):
-    app.command()(_command)
+    app.command()(with_imports(_command) if _command.__name__ in _TAKE_NETWORKS else _command)
 app.command(hidden=True)(job)

@@ -32,7 +32,20 @@ def train(
         typer.Argument(help="A name such as sample or cifar10, or the path of a folder; --resume --out needs none."),
     ] = None,
     *,
-    model: Annotated[str | None, typer.Option(help="A name that `arrn models` lists.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A name that `arrn models` lists; timm:NAME or torchvision:NAME, which is transplanted; or "
+            "package.module:function, a builder of your own, with --import package.module."
+        ),
+    ] = None,
+    pretrained: Annotated[
+        bool,
+        typer.Option(
+            "--pretrained",
+            help="Start from the weights of that name: those that timm or torchvision offers, or a clone's weights/.",
+        ),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
     data: _Data = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
@@ -104,6 +117,8 @@ def train(
 
     arrn train ~/pictures --model arrn --option sizes=[64,32,16] --option features=[32,64,128] --holdout 500
 
+    arrn train ~/pictures --model timm:regnety_002 --pretrained --option size=128 --dropout 0.3
+
     arrn train ~/digits --model arrn_audio_small --window 1 --sample-rate 8000
 
     arrn train adrenalmnist3d --data ~/medmnist --model arrn_volume_small --batch-size 32
@@ -120,10 +135,10 @@ def train(
         )
     named = None if dataset is None else set_or_path(dataset, data)
     model_name = model or facts_of(named or "").design
-    folder = out or Path("runs") / f"{Path(named or '').name}-{model_name}-seed{seed or 0}"
+    folder = out or Path("runs") / f"{Path(named or '').name}-{model_name.replace(':', '-')}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": named, "model": model, "seed": seed, "holdout": holdout}
     given |= {"aspect": aspect, "window": window, "sample_rate": sample_rate}
-    given |= {"data": data_root(data), "skip_bad": skip_bad or None}
+    given |= {"data": data_root(data), "skip_bad": skip_bad or None, "pretrained": pretrained or None}
     given = {name: value for name, value in given.items() if value is not None}
     saved = read_settings(folder) if resume else None
     if resume and saved is None:

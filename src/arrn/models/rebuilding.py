@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,12 +16,39 @@ from arrn.models.limits import built_within
 from arrn.models.transplanting import Transplant
 from arrn.models.transplanting.libraries import library_names, source_network
 from arrn.nn.introspection import count_parameters
-from arrn.nn.network import plain_option
-
-_LIBRARY_CLASSES = 1000  # what networks of a library tell apart by default
+from arrn.nn.network import config_of, plain_option
 
 
-def config_with(builder: str, options: Mapping[str, Any] | None, model: nn.Module) -> dict[str, Any]:
+def config_for(
+    model: nn.Module, builder: str | None = None, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What rebuilds a network: its own `config`, or that of a transplant's source, or of a builder of the user's.
+
+    Args:
+        model: the network.
+        builder: ``"package.module:function"``, for a network of the user's own; its module is imported, and the
+            function called to see that it makes this network.
+        options: keyword arguments of that function.
+
+    Raises:
+        ArrnError: for a network of which it is not known, and for a builder that makes another one.
+    """
+    if builder is not None:
+        return _config_with(builder, options, model)
+    if options is not None:
+        raise ArrnError("options are those of a builder of your own: give builder='package.module:function' too")
+    if getattr(model, "config", None) is not None:
+        return config_of(model)
+    if isinstance(model, Transplant) and (found := _config_of_transplant(model)) is not None:
+        return found
+    raise ArrnError(
+        f"how to rebuild this {type(model).__name__} is not known: it was not made by arrn.create_model, and is no "
+        "transplant of a network of timm or torchvision as these build it; name a function that builds it with "
+        "builder='package.module:function'"
+    )
+
+
+def _config_with(builder: str, options: Mapping[str, Any] | None, model: nn.Module) -> dict[str, Any]:
     """The `config` of a network that a builder of the user's makes; imports its module and builds it once.
 
     Args:
@@ -59,7 +87,7 @@ def config_with(builder: str, options: Mapping[str, Any] | None, model: nn.Modul
     return config
 
 
-def config_of_transplant(model: Transplant) -> dict[str, Any] | None:
+def _config_of_transplant(model: Transplant) -> dict[str, Any] | None:
     """The `config` of a transplant whose source is a network of a library as that builds it; None for others.
 
     The source is found by its class and its name, where it has one; that it gives the same transplant is checked,
@@ -78,10 +106,10 @@ def config_of_transplant(model: Transplant) -> dict[str, Any] | None:
         "draw": model.dropout.draw,
         "policy": model.policy,
     }
-    many = model.num_classes
+    # A classifier that is no linear layer counts 0 classes.
+    classes_told = [model.num_classes] if model.num_classes else [_outputs(model), 0]
     for name in library_names(origin.module, origin.architecture):
-        # A classifier that is no linear layer counts 0.
-        for classes in [many] if many else [0, _LIBRARY_CLASSES]:
+        for classes in classes_told:
             if not _has_the_layers(name, classes, model):
                 continue
             try:
@@ -93,6 +121,14 @@ def config_of_transplant(model: Transplant) -> dict[str, Any] | None:
                 found: dict[str, Any] = built.config  # type: ignore[assignment]
                 return found
     return None
+
+
+@torch.no_grad()
+def _outputs(model: Transplant) -> int:
+    bare = copy.deepcopy(model).to("meta").eval()
+    return int(
+        bare(torch.empty(1, model.in_channels, *model.grids[-1], device="meta", dtype=bare.stem.weight.dtype)).shape[-1]
+    )
 
 
 def _has_the_layers(name: str, classes: int, model: Transplant) -> bool:

@@ -19,6 +19,7 @@ from arrn.nn.arrn import ARRN
 from arrn.nn.network import Network, as_network, note_option, signal_axes
 from arrn.runs.settings import RunSettings
 from arrn.runtime.aspect import Aspect
+from arrn.saving import create_model as pretrained_model
 from arrn.signal.grid import Grid, covers, format_grid
 from arrn.training.recipe import Recipe
 from arrn.training.step import dropout_for
@@ -46,7 +47,7 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
     """
     form, options = train.source.form, _complete_options(settings, train)
     torch.manual_seed(derive_seed(settings.seed, "weights"))
-    model = _create(settings.model, options)
+    model = _create(settings.model, options, settings.pretrained)
     check_fit(model, settings.model, form, train.source.name)
     if form.ndim != 1 and (settings.window != 1.0 or settings.sample_rate is not None):
         raise ArrnError(f"--window and --sample-rate are of sound, but {train.source.name!r} holds {form.words}")
@@ -130,9 +131,9 @@ def _complete_options(settings: RunSettings, train: Examined) -> dict[str, Any]:
     return options
 
 
-def _create(name: str, options: Mapping[str, Any]) -> nn.Module:
+def _create(name: str, options: Mapping[str, Any], pretrained: bool) -> nn.Module:
     try:
-        return create_model(name, **options)
+        return pretrained_model(name, True, **options) if pretrained else create_model(name, **options)
     except ArrnError:
         raise
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # from torch, for values it cannot use

@@ -6,15 +6,17 @@ weights, and transplanted again; the saved weights then replace them.
 
 from __future__ import annotations
 
-import re
+import socket
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 from urllib.parse import urlparse
+from urllib.request import getproxies
 
 import torch
 from torch import nn
@@ -72,7 +74,6 @@ def transplant_builder(name: str, skip_first: int) -> Callable[..., Transplant]:
 LIBRARIES = ("timm", "torchvision")
 """What can stand before the colon of a transplant's name."""
 
-_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?", re.ASCII)  # of timm also with the tag of its weights
 _FIRST_SIZE = 64
 
 
@@ -108,8 +109,7 @@ def library_builder(name: str, pretrained: bool = False) -> Callable[..., Transp
 
 def _check_known(library: str, network: str) -> None:
     known = _known_networks(library)
-    base = network.partition(".")[0] if library == "timm" else network
-    if _NAME.fullmatch(network) and base in known:
+    if network in known or (library == "timm" and network in _timm_weights()):
         return
     near = get_close_matches(network[:80], known, n=1, cutoff=0.5)
     hint = f"; did you mean {f'{library}:{near[0]}'!r}?" if near else ""
@@ -141,6 +141,14 @@ def library_names(module: str, architecture: str | None) -> list[str]:
     return [f"{library}:{name}" for name in names]
 
 
+@lru_cache
+def _timm_weights() -> frozenset[str]:
+    """Names of networks together with those of their weights, such as ``"resnet50.a1_in1k"``."""
+    import timm
+
+    return frozenset(timm.list_pretrained())
+
+
 def source_network(library: str, network: str, num_classes: int, pretrained: bool = False) -> nn.Module:
     """A network of a library, before it is transplanted.
 
@@ -162,11 +170,16 @@ def source_network(library: str, network: str, num_classes: int, pretrained: boo
 def _timm_network(network: str, num_classes: int, pretrained: bool) -> nn.Module:
     import timm
 
-    if pretrained and not timm.get_pretrained_cfg(network, allow_unregistered=False).has_weights:
+    if not pretrained:
+        return cast(nn.Module, timm.create_model(network, num_classes=num_classes))
+    if not getattr(timm.get_pretrained_cfg(network), "has_weights", False):
         raise ArrnError(f"timm has no pretrained weights for {network!r}: leave out pretrained, or choose another")
-    with _getting_weights(f"timm:{network}") if pretrained else nullcontext():
-        built: nn.Module = timm.create_model(network, pretrained=pretrained, num_classes=num_classes)
-    return built
+    from huggingface_hub import constants
+
+    host = urlparse(constants.ENDPOINT).hostname or constants.ENDPOINT
+    offline = nullcontext() if _is_reachable(host) else _from_the_cache()
+    with _getting_weights(f"timm:{network}", host, cached=True, cache=constants.HF_HUB_CACHE), offline:
+        return cast(nn.Module, timm.create_model(network, pretrained=True, num_classes=num_classes))
 
 
 def _torchvision_source(network: str, num_classes: int, pretrained: bool) -> nn.Module:
@@ -174,11 +187,13 @@ def _torchvision_source(network: str, num_classes: int, pretrained: bool) -> nn.
 
     built: nn.Module = get_model(network, weights=None, num_classes=num_classes)
     if pretrained:
-        weights = list(get_model_weights(network))
-        if not weights:
+        if not list(get_model_weights(network)):
             raise ArrnError(f"torchvision has no pretrained weights for {network!r}: leave out pretrained")
-        with _getting_weights(f"torchvision:{network}"):
-            state = get_model_weights(network).DEFAULT.get_state_dict(check_hash=True, weights_only=True)
+        weights = get_model_weights(network).DEFAULT
+        url, cache = urlparse(weights.url), Path(torch.hub.get_dir()) / "checkpoints"
+        cached = (cache / Path(url.path).name).is_file()
+        with _getting_weights(f"torchvision:{network}", str(url.hostname), cached, str(cache)):
+            state = weights.get_state_dict(check_hash=True, weights_only=True)  # nothing is unpickled but tensors
         _fill(built, state, f"torchvision:{network}")
     return built
 
@@ -195,38 +210,32 @@ def _fill(network: nn.Module, state: dict[str, torch.Tensor], name: str) -> None
 
 
 @contextmanager
-def _getting_weights(name: str) -> Iterator[None]:
-    """Within it, what goes wrong with a download is one `ArrnError`; without a network the cache alone is asked."""
-    library = name.partition(":")[0]
-    with _from_the_cache() if library == "timm" and not _hub_is_reachable() else nullcontext():
-        try:
-            yield
-        except ArrnError:
-            raise
-        except Exception as error:  # whatever a download, or a damaged file in the cache, brings
-            cache = _hub_cache() if library == "timm" else f"{torch.hub.get_dir()}/checkpoints"
-            raise ArrnError(
-                f"the pretrained weights of {name} could not be got: there is no file in {cache}, and downloading it "
-                f"failed ({first_line(error):.120}). With a network connection try again; without one copy the file "
-                "into that folder, or leave out pretrained"
-            ) from error
+def _getting_weights(name: str, host: str, cached: bool, cache: str) -> Iterator[None]:
+    """Around a download: what goes wrong is one `ArrnError`, and what cannot succeed is not tried.
+
+    Args:
+        name: the network, for errors.
+        host: where its weights come from.
+        cached: whether they are known to be here.
+        cache: the folder in which they would be, for errors.
+    """
+    where = f"the pretrained weights of {name} are not in {cache}"
+    remedy = "connect to the network once, copy the file there from a computer that has it, or leave out pretrained"
+    if not cached and not _is_reachable(host):
+        raise ArrnError(f"{where}, and {host} cannot be reached: {remedy}")
+    try:
+        yield
+    except ArrnError:
+        raise
+    except FileNotFoundError as error:  # the hub's word for what is not in its cache
+        raise ArrnError(f"{where}, and {host} cannot be reached: {remedy}") from error
+    except Exception as error:  # whatever a download, or a damaged file in the cache, brings
+        raise ArrnError(f"the pretrained weights of {name} could not be read: {first_line(error):.200}") from error
 
 
-def _hub_cache() -> str:
-    from huggingface_hub import constants
-
-    return str(constants.HF_HUB_CACHE)
-
-
-def _hub_is_reachable() -> bool:
-    """Whether the hub's name is known here, or a proxy is asked; if not, every attempt would be in vain, and slow."""
-    import socket
-    from urllib.request import getproxies
-
-    from huggingface_hub import constants
-
-    host = urlparse(constants.ENDPOINT).hostname
-    if getproxies() or host is None:
+def _is_reachable(host: str) -> bool:
+    """Whether the host's name is known here, or a proxy is asked; if not, every attempt would be in vain, and slow."""
+    if getproxies():
         return True
     try:
         socket.getaddrinfo(host, 443)
@@ -237,6 +246,7 @@ def _hub_is_reachable() -> bool:
 
 @contextmanager
 def _from_the_cache() -> Iterator[None]:
+    """Within it, the hub is not asked, which without a network would be tried for most of a minute."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
