@@ -143,9 +143,9 @@ def prepare(
         batches = batches_of(train, placement, recipe.batch_size)
     least = least_share(batches, team)
     mean, std = data.dataset.mean, data.dataset.std
-    known = as_network(model).metadata
-    if settings.pretrained and known.mean is not None and known.std is not None:  # what the weights are used to
-        mean, std = known.mean, known.std
+    start = as_network(model).metadata
+    if settings.pretrained and start.mean is not None and start.std is not None:  # what the weights are used to
+        mean, std = start.mean, start.std
     if mean is None or std is None:
         mean, std = measure_statistics(batches)
     normalisation = Normalisation(mean, std).to(device)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
@@ -171,7 +171,7 @@ def _timm_network(network: str, num_classes: int, pretrained: bool) -> nn.Module
     import timm
 
     if not pretrained:
-        return cast(nn.Module, timm.create_model(network, num_classes=num_classes))
+        return timm.create_model(network, num_classes=num_classes)
     if not getattr(timm.get_pretrained_cfg(network), "has_weights", False):
         raise ArrnError(f"timm has no pretrained weights for {network!r}: leave out pretrained, or choose another")
     from huggingface_hub import constants
@@ -179,7 +179,7 @@ def _timm_network(network: str, num_classes: int, pretrained: bool) -> nn.Module
     host = urlparse(constants.ENDPOINT).hostname or constants.ENDPOINT
     offline = nullcontext() if _is_reachable(host) else _from_the_cache()
     with _getting_weights(f"timm:{network}", host, cached=True, cache=constants.HF_HUB_CACHE), offline:
-        return cast(nn.Module, timm.create_model(network, pretrained=True, num_classes=num_classes))
+        return timm.create_model(network, pretrained=True, num_classes=num_classes)
 
 
 def _torchvision_source(network: str, num_classes: int, pretrained: bool) -> nn.Module:
