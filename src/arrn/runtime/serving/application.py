@@ -183,7 +183,6 @@ async def _predict(answering: Answering, request: Request, top: int) -> Response
         results = await answering.answer(uploads, top, body.left)
         return _form_response(uploads, results) if body.is_form else _response(results[0])
     except Problem as problem:
-        await body.discard()
         if not body.finished:
             problem.headers["Connection"] = "close"
         return problem.response()

@@ -13,7 +13,6 @@ from starlette.types import Message, Receive, Scope
 from .problems import Problem, busy, sentence
 from .server_settings import ServerSettings
 
-_DRAIN_SECONDS, _QUIET_SECONDS = 1.0, 0.2
 _MOST_FIELDS = 16  # of a form, which are no files; their content is not used
 _FIELD_BYTES = 4096
 
@@ -81,7 +80,6 @@ class Body:
         self._receive, self._settings, self._held = receive, settings, held
         self._kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         self._count = 0
-        self._too_slow = False
 
     @property
     def is_form(self) -> bool:
@@ -111,19 +109,6 @@ class Body:
         if not content:
             raise Problem(422, "The body is empty: it should be the content of a file.")
         return [Upload(content)]
-
-    async def discard(self) -> None:
-        """Reads and forgets what is still sent, for a moment: a client that still sends may not see the answer."""
-        if self._too_slow or self.headers.get("expect", "").lower() == "100-continue":
-            return
-        loop = asyncio.get_running_loop()
-        end, count = loop.time() + _DRAIN_SECONDS, 0
-        while not (self.finished or self.gone) and count <= 2 * self._settings.max_body:
-            try:
-                async with asyncio.timeout_at(min(end, loop.time() + _QUIET_SECONDS)):
-                    count += len((await self._message()).get("body", b""))
-            except TimeoutError:
-                return
 
     async def left(self) -> None:
         """Waits until the client closes the connection. The body has been read."""
@@ -175,7 +160,6 @@ class Body:
                 async with asyncio.timeout_at(deadline):
                     message = await self._message()
             except TimeoutError:
-                self._too_slow = True
                 raise Problem(
                     408,
                     f"After {settings.receive_seconds:g} seconds, {total:,} bytes of the body had arrived and not all "

@@ -9,7 +9,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .answering import Answering
-from .bodies import Body
 from .problems import Problem, busy
 
 OPEN_PATHS = frozenset({"/", "/docs", "/healthz", "/openapi.json"})
@@ -58,10 +57,8 @@ class Gate:
         refusal = self._refusal(scope)
         try:
             if refusal is not None:
-                body = Body(scope, receive, answering.settings, answering.held)
-                await body.discard()
-                if not body.finished:
-                    refusal.headers["Connection"] = "close"
+                if scope["method"] not in ("GET", "HEAD"):
+                    refusal.headers["Connection"] = "close"  # its body has not been read
                 await refusal.response()(scope, receive, send_on)
                 return
             answering.requests += 1

@@ -8,7 +8,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,6 +21,7 @@ from .application import Application
 from .server_settings import ServerSettings
 
 _BACKLOG = 1024
+_LINGER_SECONDS = 2.0
 
 
 def serve(predictor: Predictor, settings: ServerSettings, say: Callable[[str], None], *, log: bool = False) -> None:
@@ -116,6 +119,35 @@ def _log_requests() -> None:
     logger.setLevel(logging.INFO)
 
 
+class _LingeringTransport:
+    """A transport that, when it is closed while the client still sends, reads and forgets that for a moment.
+
+    A connection that is closed at once is reset by the next bytes, and the client may never see why it was refused.
+    """
+
+    def __init__(self, transport: asyncio.Transport, still_sending: Callable[[], bool]) -> None:
+        self._transport, self._still_sending = transport, still_sending
+        self.lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        if not self._still_sending() or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self.lingers = True
+        with suppress(OSError):  # the client may have gone meanwhile
+            self._transport.write_eof()
+        self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.close)
+
+
 def _protocol(seconds: float) -> type[asyncio.Protocol]:
     """Uvicorn's protocol, which closes a connection whose request's head does not arrive within `seconds`.
 
@@ -124,12 +156,16 @@ def _protocol(seconds: float) -> type[asyncio.Protocol]:
 
     class TimedProtocol(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
+        _lingering: _LingeringTransport
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
+            self._lingering = _LingeringTransport(transport, lambda: self.cycle is not None and self.cycle.more_body)
+            super().connection_made(cast(asyncio.Transport, self._lingering))
             self._await_head()
 
         def data_received(self, data: bytes) -> None:
+            if self._lingering.lingers:
+                return
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
                 self._stop_timer()
