@@ -17,6 +17,7 @@ from arrn.cli.importing import with_imports
 from arrn.cli.models import kernels, models
 from arrn.cli.predict import predict
 from arrn.cli.reproduce import job, reproduce
+from arrn.cli.serve import serve
 from arrn.cli.sweep import sweep
 from arrn.cli.train import train
 
@@ -40,6 +41,6 @@ def _common(
 
 _TAKE_NETWORKS = {"train", "evaluate", "predict", "export", "serve"}  # of one's own too, by --import
 
-for _command in (demo, train, evaluate, predict, export, reproduce, sweep, figures, benchmark, models, kernels):
+for _command in (demo, train, evaluate, predict, serve, export, reproduce, sweep, figures, benchmark, models, kernels):
     app.command()(with_imports(_command) if _command.__name__ in _TAKE_NETWORKS else _command)
 app.command(hidden=True)(job)

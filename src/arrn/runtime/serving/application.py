@@ -86,7 +86,7 @@ class NetworkDocument(BaseModel):
     channels: int
     grids: list[list[int]]
     class_names: list[str] | None
-    limits: dict[str, float]
+    limits: dict[str, int | float]
 
 
 class Application:
@@ -108,6 +108,7 @@ class Application:
 
 def _make_api(answering: Answering) -> FastAPI:
     predictor, settings = answering.predictor, answering.settings
+    one = f"{'an' if predictor.kind == 'image' else 'a'} {predictor.kind}"
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -117,7 +118,7 @@ def _make_api(answering: Answering) -> FastAPI:
     api = FastAPI(
         title="arrn",
         version="1",
-        summary=f"Predictions for a {predictor.kind} of any size",
+        summary=f"Predictions for {one} of any size",
         docs_url=None,  # FastAPI's own page loads its scripts from another server
         redoc_url=None,
         lifespan=lifespan,
@@ -126,8 +127,9 @@ def _make_api(answering: Answering) -> FastAPI:
 
     @api.post(
         "/predict",
-        summary=f"Tell what is in a {predictor.kind}, or in several",
+        summary=f"Tell what is in {one}, or in several",
         response_model=PredictedInput | FormResults,
+        response_description="One answer, or the results of a form.",
         responses=_problems(401, 408, 413, 415, 422, 429, 500, 503),
         openapi_extra={"requestBody": _request_body(predictor)},
     )
@@ -139,7 +141,12 @@ def _make_api(answering: Answering) -> FastAPI:
         """
         return await _predict(answering, request, top)
 
-    @api.get("/healthz", summary="Whether the server should get requests", responses=_problems(503))
+    @api.get(
+        "/healthz",
+        summary="Whether the server should get requests",
+        response_description="It should.",
+        responses=_problems(503),
+    )
     async def healthz() -> dict[str, str]:
         sickness = answering.sickness()
         if sickness is not None:

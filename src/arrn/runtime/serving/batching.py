@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...errors import ArrnError
+
 Signal: TypeAlias = np.ndarray[Any, Any]
 Run: TypeAlias = Callable[[int, Sequence[Signal]], np.ndarray[Any, Any]]
 """From a level and the signals that enter there to their probabilities, shape (signals, classes)."""
@@ -75,7 +77,8 @@ class Batcher:
     `delay`. Where several levels are ready, the one goes first on which the network has spent the least time since
     it last had something waiting, so that many large signals do not hold up a small one, nor the other way round.
 
-    A batch for which the network fails is run again one signal at a time: a signal that it cannot take fails alone.
+    A batch for which the network fails is run again one signal at a time: a signal that it cannot take fails alone,
+    with a `NetworkError`, or with the `ArrnError` that the network raised for it.
     The threads go on after any failure. `healthy` turns false after three batches in a row without an answer, and
     true again with the next answer.
 
@@ -254,13 +257,16 @@ class Batcher:
         return line.waiting[0].since + self._delay - now
 
     def _answer(self, level: int, entries: Sequence[_Waiting], began: float) -> int:
-        """Answers what the network can answer, and returns how many those are."""
+        """Answers what the network can answer, and returns for how many signals it worked."""
         try:
             rows = self._probabilities(level, [entry.signal for entry in entries])
         except BaseException as error:  # SystemExit in an extension must not end the thread either
             if len(entries) > 1:
                 _log.warning("a batch of %d failed (%s); its inputs are run one at a time", len(entries), _name(error))
                 return sum(self._answer(level, [entry], began) for entry in entries)
+            if isinstance(error, ArrnError):  # of a network that is well: it says what is wrong with the input
+                entries[0].future.set_exception(error)
+                return 1
             _log.error("the network failed on one input", exc_info=error)
             entries[0].future.set_exception(NetworkError(f"the network failed on this input ({_name(error)})"))
             return 0

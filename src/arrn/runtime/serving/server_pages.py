@@ -27,7 +27,7 @@ def describe(kind: str, settings: ServerSettings) -> str:
     file, plural = _FILES[kind], {"sound": "sounds"}.get(kind, f"{kind}s")
     example = CONTENT_TYPES[_AXES[kind]][1]
     token = '-H "Authorization: Bearer $ARRN_TOKEN" ' if settings.token is not None else ""
-    one = f"curl {token}-H 'Content-Type: {example}' --data-binary @{file} 'http://ADDRESS/predict?top=5'"
+    one = f"curl {token}-H 'Content-Type: {example}' --data-binary @{file} \\\n  'http://ADDRESS/predict?top=5'"
     many = f"curl {token}-F file=@{file} -F file=@another.{file.partition('.')[2]} http://ADDRESS/predict"
     limits = [
         ("a request's body", f"{settings.max_body:,} bytes", "413"),
@@ -108,7 +108,9 @@ def _schema(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_schema(schema.get('items', {}))}"
     words = str(schema.get("type", ""))
-    bounds = [f"{name} {schema[key]}" for key, name in (("minimum", "from"), ("maximum", "to")) if key in schema]
+    bounds = [
+        f"{name} {schema[key]}" for key, name in (("minimum", "at least"), ("maximum", "at most")) if key in schema
+    ]
     if "default" in schema:
         bounds.append(f"default {schema['default']}")
     return ", ".join([words, *bounds])

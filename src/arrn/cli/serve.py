@@ -1,0 +1,89 @@
+"""`arrn serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arrn.cli.console import say
+from arrn.errors import needs
+from arrn.runtime import Predictor
+
+
+def serve(
+    folder: Annotated[
+        Path, typer.Argument(help="A finished run, a folder that arrn.save wrote, or one that arrn export made.")
+    ],
+    *,
+    port: Annotated[int, typer.Option(help="To listen on; 0 takes a free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that requests must bring [default: the variable ARRN_TOKEN]."),
+    ] = None,
+    delay: Annotated[str, typer.Option(help="How long an input may wait for others of its level.")] = "5ms",
+    batch: Annotated[int, typer.Option(help="Inputs that run together, at most.")] = 32,
+    workers: Annotated[int, typer.Option(help="Threads that run the network.")] = 1,
+    max_body: Annotated[str, typer.Option(help="Refuse larger requests.")] = "32MB",
+    max_files: Annotated[int, typer.Option(help="Refuse requests of more files.")] = 64,
+    max_pixels: Annotated[int, typer.Option(help="Refuse larger images, or volumes of more voxels.")] = 16_000_000,
+    max_waiting: Annotated[int, typer.Option(help="Inputs that may wait at once; more are told to come again.")] = 256,
+    max_requests: Annotated[int, typer.Option(help="Requests that may be in progress at once.")] = 256,
+    receive: Annotated[str, typer.Option(help="Time for a request to arrive; slower ones are cut off.")] = "20s",
+    answer: Annotated[str, typer.Option(help="Time for an answer.")] = "60s",
+    stop: Annotated[str, typer.Option(help="Time for what was accepted before a stop.")] = "30s",
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Write a line for each request.")] = False,
+    policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Answer HTTP requests: POST images, sounds or volumes of any size to /predict, get JSON.
+
+    Inputs that enter the network at one level run together. SIGTERM or Ctrl-C lets the server finish what it accepted;
+    a second one ends it at once.
+
+    Examples:
+
+    arrn serve runs/first
+
+    curl -H "Content-Type: image/png" --data-binary @cat.png "http://127.0.0.1:8000/predict?top=3"
+
+    arrn serve runs/first --host 0.0.0.0 --token-file token.txt --delay 2ms --batch 64
+    """
+    with needs("fastapi, uvicorn, python-multipart and prometheus-client", "arrn serve", "serve"):
+        import prometheus_client  # noqa: F401
+        import python_multipart  # noqa: F401
+
+        from arrn.runtime.serving.listening import serve as run_server
+    from arrn.runtime.serving.server_settings import ServerSettings, find_token, parse_bytes, parse_seconds
+
+    settings = ServerSettings(
+        host=host,
+        port=port,
+        token=find_token(token_file),
+        delay=parse_seconds("--delay", delay),
+        batch=batch,
+        workers=workers,
+        max_body=parse_bytes("--max-body", max_body),
+        max_files=max_files,
+        max_pixels=max_pixels,
+        max_waiting=max_waiting,
+        max_requests=max_requests,
+        receive_seconds=parse_seconds("--receive", receive),
+        answer_seconds=parse_seconds("--answer", answer),
+        stop_seconds=parse_seconds("--stop", stop),
+    )
+    predictor = _open(folder, device, policy, max_pixels)
+    say(f"{predictor!r}")
+    run_server(predictor, settings, say, log=log_requests)
+
+
+def _open(folder: Path, device: str, policy: str | None, max_pixels: int) -> Predictor:
+    from arrn.deploy import Predictor as TorchPredictor
+    from arrn.nn.network import as_policy
+
+    chosen = None if policy is None else as_policy(policy)
+    return TorchPredictor(folder, device=device, policy=chosen, max_pixels=max_pixels)
