@@ -8,8 +8,11 @@ from typing import Annotated
 import typer
 
 from arrn.cli.console import say
-from arrn.errors import needs
+from arrn.errors import ArrnError, needs
 from arrn.runtime import Predictor
+from arrn.runtime.levels import as_policy
+from arrn.runtime.manifest import MANIFEST
+from arrn.runtime.onnx_engine import OnnxPredictor
 
 
 def serve(
@@ -82,8 +85,12 @@ def serve(
 
 
 def _open(folder: Path, device: str, policy: str | None, max_pixels: int) -> Predictor:
-    from arrn.deploy import Predictor as TorchPredictor
-    from arrn.nn.network import as_policy
-
+    """The predictor over a saved network, by torch, or over an export, by ONNX Runtime and without torch."""
     chosen = None if policy is None else as_policy(policy)
+    if (folder / MANIFEST).exists():
+        if device not in ("auto", "cpu"):
+            raise ArrnError(f"{folder} is an export, which runs on the CPU: leave out --device {device}")
+        return OnnxPredictor(folder, policy=chosen, max_pixels=max_pixels)
+    from arrn.deploy import Predictor as TorchPredictor
+
     return TorchPredictor(folder, device=device, policy=chosen, max_pixels=max_pixels)

@@ -177,7 +177,7 @@ class Answering:
         answer = make_answer(
             answered.probabilities,
             None,  # numbers, beside which the names are put
-            size=signal.size,
+            size=signal.given or signal.size,
             level=predictor.entry_grid(signal.size, answered.level),
             top=top,
         )
