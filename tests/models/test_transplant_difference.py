@@ -1,7 +1,6 @@
 """Transplants in difference form: what they take, how they are chosen, projections fitted to the source."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from torch import nn
 import arrn
 from arrn.models import Transplant
 from arrn.models.registry import _builders
+from arrn.models.transplanting import libraries
 from arrn.nn import LaplacianResidual
 from arrn.signal import resample
 from arrn.testing import adaptation_discrepancy, assert_exact_skipping, awaken_norms
@@ -242,8 +242,7 @@ def test_files_keep_the_form_and_what_was_fitted(
 
 def test_networks_by_name_stay_in_the_papers_form(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {arrn.models.model_options(name).get("form", "paper") for name in arrn.list_models()} == {"paper"}
-    builders = sys.modules["arrn.models.transplanting.transplant"]
-    monkeypatch.setattr(builders, "torchvision_network", lambda *_: with_layer(nn.GroupNorm(2, 8)))
+    monkeypatch.setattr(libraries, "torchvision_network", lambda *_: with_layer(nn.GroupNorm(2, 8)))
     for given, form in (({}, "paper"), ({"form": "difference"}, "difference")):  # old files give none
         model = arrn.create_model("arrn_resnet18", **given)
         assert model.form == model.levels[0].form == model.config["options"]["form"] == form

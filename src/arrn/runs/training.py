@@ -62,7 +62,6 @@ def run_training(
         RunError: for a run that had to stop.
     """
     machine = machine or Machine()
-    check_names(settings)
     device = team_device(pick_device(machine.device))
     if machine.tensorboard:
         check_tensorboard()
@@ -74,6 +73,7 @@ def run_training(
         finished = team.leads and not prepare_folder(settings, out, resume, say)
         if team.most(int(finished)):
             return
+        check_names(settings)  # a run that is resumed with another model hears of that first
         if machine.deterministic:
             make_deterministic()
         if team.leads and not (resume and (out / RUN_FILE).exists()):
