@@ -322,3 +322,18 @@ def test_an_image_of_each_class_is_enough(arrn_command: Command, tmp_path: Path)
     write_mixed_folder(tmp_path / "data", [(5, 9)], per_class=1)
     arrn_command("train", tmp_path / "data", *QUICK, "--out", tmp_path / "run")
     arrn_command("evaluate", tmp_path / "run", "--device", "cpu")
+
+
+def test_larger_images_are_taken_where_a_flag_says_so(
+    arrn_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, run = write_mixed_folder(tmp_path / "data", [(8, 8), (9, 9)], 4), tmp_path / "run"
+    monkeypatch.setattr("arrn.runtime.files.MOST_PIXELS", 80)
+    train = ("train", data, *MODEL, "--epochs", "1", "--holdout", "3", "--out", run, "--device", "cpu")
+    refused = "9x9, is 81 pixels, more than the 80 that are read (max_pixels)"
+    assert refused in arrn_command(*train, code=2).err
+    arrn_command(*train, "--max-pixels", 81)
+    for what in (("--resolutions", "8"), ("--cascade",)):
+        evaluate = ("evaluate", run, *what, "--device", "cpu")
+        assert refused in arrn_command(*evaluate, code=2).err
+        arrn_command(*evaluate, "--max-pixels", 81)

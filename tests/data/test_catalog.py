@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from arrn.data import list_datasets, open_dataset
+from arrn.data import examine, frame, list_datasets, open_dataset
 from arrn.errors import ArrnError
+from arrn.runtime.aspect import Aspect
 from pictures import encoded, picture, write_folder, write_parquet
-from sounds import write_tones
+from sounds import write_npz, write_tones
 
 
 def test_every_name_is_listed() -> None:
@@ -92,6 +93,7 @@ for name in {blocked!r}:
     sys.modules[name] = None
 import arrn.data
 from arrn.errors import ArrnError
+from arrn.runtime.aspect import Aspect
 try:
     print(arrn.data.open_dataset({name!r}, {root!r}).train.read(0).shape)
 except ArrnError as error:
@@ -123,3 +125,44 @@ def test_folders_need_pillow_alone(tmp_path: Path) -> None:
     code = BLOCKED.format(blocked=["pyarrow", "torchvision"], name="mine", root=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "torch.Size([3, 4, 5])\n"
+
+
+@pytest.mark.parametrize("layout", ["folder", "parquet", "npz", "split"])
+def test_images_above_the_limit_are_refused_unless_the_caller_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    root = tmp_path / "set"
+    if layout == "folder":
+        write_folder(root, {"a": [(4, 5)], "b": [(4, 5)]})
+    elif layout == "parquet":
+        write_parquet(root / "train.parquet", [encoded(picture(4, 5))] * 2, [0, 1])
+    elif layout == "npz":
+        write_npz(root / "set.npz", size=(4, 5))
+    else:
+        write_folder(root / "train", {"a": [(2, 2)], "b": [(2, 2)]})
+        write_folder(root / "test", {"a": [(4, 5)], "b": [(4, 5)]})
+    monkeypatch.setattr("arrn.runtime.files.MOST_PIXELS", 19)
+
+    def look(most: int | None) -> set[tuple[int, ...]]:
+        dataset = open_dataset(str(root), max_pixels=most)
+        source = dataset.test if layout == "split" else dataset.train
+        assert source is not None
+        assert source.read(0).shape[-2:] == (4, 5)
+        return set(examine(source).sizes)
+
+    assert look(20) == {(4, 5)}
+    with pytest.raises(ArrnError, match=r"4x5, is 20 pixels, more than the 19 that are read \(max_pixels\)"):
+        look(None)
+
+
+def test_what_padding_makes_of_an_image_is_held_to_the_callers_limit(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"a": [(2, 8)], "b": [(2, 8)]})
+    framed = {}
+    for most in (63, 64):
+        found = examine(open_dataset(str(tmp_path), max_pixels=most).train)
+        try:
+            framed[most] = frame(found, Aspect("pad", (8, 8))).source.read(1).shape[-2:]
+        except ArrnError as error:
+            framed[most] = str(error).partition(": ")[2]
+    assert framed[64] == (8, 8)
+    assert "padded to the network's proportions, its size, 8x8, is 64 pixels, more than the 63" in str(framed[63])

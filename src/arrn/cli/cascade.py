@@ -28,6 +28,7 @@ def evaluate_cascade(
     plot: Path | None,
     device: str,
     skip_bad: bool,
+    max_pixels: int | None,
 ) -> None:
     """Calibrates the cascade of the network in a folder, measures it, and writes what was found beside the network."""
     from arrn.deploy import Predictor, calibrate_run, write_cascade
@@ -38,12 +39,14 @@ def evaluate_cascade(
     from arrn.saving import load
 
     chosen = None if policy is None else as_policy(policy)
-    predictor = Predictor(folder, device=device, policy=chosen)
+    predictor = Predictor(folder, device=device, policy=chosen, max_pixels=max_pixels)
     model = load(folder)
     metadata = model.metadata
     assert isinstance(metadata, Metadata)
     held_out, test = (
-        open_samples(folder, model, metadata, split, dataset=dataset, data=data, skip_bad=skip_bad)
+        open_samples(
+            folder, model, metadata, split, dataset=dataset, data=data, skip_bad=skip_bad, max_pixels=max_pixels
+        )
         for split in ("validation", "test")
     )
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,11 @@ from arrn.errors import ArrnError, plain
 
 LEADS = os.environ.get("RANK", "0") == "0"
 """Whether this process speaks and writes for all that `torchrun` started."""
+
+MaxPixels = Annotated[
+    int | None, typer.Option(min=1, help="Refuse larger images, or volumes of more voxels [default: 64 million].")
+]
+"""The flag --max-pixels of every command that reads images."""
 
 console = Console(width=None if sys.stdout.isatty() else 110, quiet=not LEADS)
 

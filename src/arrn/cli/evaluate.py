@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from arrn.cli.cascade import check_flags, evaluate_cascade
-from arrn.cli.console import LEADS, check_plot, console, say, shown, suggesting_skip_bad, whole_numbers
+from arrn.cli.console import LEADS, MaxPixels, check_plot, console, say, shown, suggesting_skip_bad, whole_numbers
 from arrn.errors import ArrnError
 
 _MISTAKES = 12  # shown in the report for each resolution
@@ -70,6 +70,7 @@ def evaluate(
         str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop [default: as in training].")
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Measure accuracy at a range of resolutions: a table, a picture, a JSON file and a report for a browser.
 
@@ -112,6 +113,7 @@ def evaluate(
             plot=plot,
             device=device,
             skip_bad=skip_bad,
+            max_pixels=max_pixels,
         )
         return
     with (
@@ -135,6 +137,7 @@ def evaluate(
             skip_bad=skip_bad,
             aspect=aspect,
             mistakes=_MISTAKES,
+            max_pixels=max_pixels,
         )
     if not LEADS:
         return

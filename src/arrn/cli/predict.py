@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from arrn.cli.console import console, say, shown, shown_lines
+from arrn.cli.console import MaxPixels, console, say, shown, shown_lines
 from arrn.errors import ArrnError, plain
 from arrn.runtime.files import BadSample
 
@@ -44,9 +44,7 @@ def predict(
     ] = None,
     policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    max_pixels: Annotated[
-        int | None, typer.Option(min=1, help="Refuse larger images, or volumes of more voxels [default: 64 million].")
-    ] = None,
+    max_pixels: MaxPixels = None,
     aspect: Annotated[
         str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop [default: as in training].")
     ] = None,

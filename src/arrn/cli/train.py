@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from arrn.cli.console import (
+    MaxPixels,
     assignments,
     console,
     data_root,
@@ -79,6 +80,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    max_pixels: MaxPixels = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
     captured: Annotated[
@@ -163,6 +165,7 @@ def train(
         tensorboard=tensorboard,
         captured=captured,
         sync_batch_norm=sync_batch_norm,
+        max_pixels=max_pixels,
     )
     with watch(console) as watcher, suggesting_skip_bad(skip_bad or resume):
         run_training(settings, folder, machine, resume, watcher, say)

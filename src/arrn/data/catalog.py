@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from arrn.data.layouts import LAYOUTS, LOOKED_FOR, Splits, download
+from arrn.data.layouts import LAYOUTS, LOOKED_FOR, Reading, Splits, download
 from arrn.data.published import SAMPLE_FOLDER, default_root
 from arrn.data.source import Source
 from arrn.datasets import DATASETS, facts_of
@@ -52,7 +52,12 @@ def list_datasets() -> list[str]:
     return sorted(name for name, facts in DATASETS.items() if facts.access != "root")
 
 
-def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: Window | None = None) -> Dataset:
+def open_dataset(
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    window: Window | None = None,
+    max_pixels: int | None = None,
+) -> Dataset:
     """Opens a set by name, or the one that lies in a folder.
 
     Args:
@@ -62,6 +67,7 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
             with the published files of a known set. Where one that can be downloaded is not found, it is fetched
             to there, by default to ``~/.cache/arrn``.
         window: what is heard of sound; by default one second, at the set's own rate.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
 
     >>> dataset = open_dataset("sample")
     >>> len(dataset.train), len(dataset.test), dataset.train.read(0).shape
@@ -81,7 +87,7 @@ def open_dataset(name: str, root: str | os.PathLike[str] | None = None, window: 
             raise ArrnError(f"{unknown}; for your own, give the path of its folder, or --data ROOT")
         root, by_name = Path(name).expanduser(), False
         name = root.resolve().name if root.is_dir() else root.stem
-    splits = _open_splits(name, Path(root).expanduser(), window or Window(), by_name)
+    splits = _open_splits(name, Path(root).expanduser(), Reading(window or Window(), max_pixels), by_name)
     classes = splits.train.class_names
     if len(classes) < _FEWEST_CLASSES:
         raise ArrnError(
@@ -110,11 +116,11 @@ def _without_class(source: Source) -> str:
     )
 
 
-def _open_splits(name: str, root: Path, window: Window, by_name: bool) -> Splits:
+def _open_splits(name: str, root: Path, how: Reading, by_name: bool) -> Splits:
     may_download = by_name and facts_of(name).access == "download"
     if root.is_dir() or (root.is_file() and root.suffix in (".npz", ".zip")):
         for layout in LAYOUTS:
-            splits = layout(name, root, window, by_name)
+            splits = layout(name, root, how, by_name)
             if splits is not None:
                 return splits
     elif root.exists() or not may_download:

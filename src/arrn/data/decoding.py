@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -21,10 +22,12 @@ class Codec(ABC):
     Attributes:
         form: what comes out.
         suffixes: how the names of such files end, in lower case.
+        max_pixels: of an image; more are refused. None is 64 million.
     """
 
     form: ClassVar[Form]
     suffixes: ClassVar[tuple[str, ...]]
+    max_pixels: int | None = None
 
     @abstractmethod
     def size(self, encoded: Encoded, where: str) -> Grid:
@@ -39,17 +42,19 @@ class Codec(ABC):
         return ()
 
 
+@dataclass(frozen=True)
 class PictureCodec(Codec):
     """Image files of the usual formats, as a viewer would show them."""
 
     form = IMAGE
     suffixes = SUFFIXES[2]
+    max_pixels: int | None = None
 
     def size(self, encoded: Encoded, where: str) -> Grid:
-        return header_size(encoded, where)
+        return header_size(encoded, where, self.max_pixels)
 
     def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
-        return decode(encoded, where)
+        return decode(encoded, where, max_pixels=self.max_pixels)
 
 
 PICTURES = PictureCodec()

@@ -51,7 +51,8 @@ class ClassFolders(Source):
             raise ArrnError(f"{folder} holds no class folders")
         _refuse_stray_files(folder, codec)
         numbers = torch.tensor(labels, dtype=torch.int64)
-        super().__init__(name or root.absolute().name, split, class_names, numbers, codec.form)
+        name = name or root.absolute().name
+        super().__init__(name, split, class_names, numbers, codec.form, codec.max_pixels)
         self._codec, self._paths = codec, tuple(paths)
 
     def where(self, index: int) -> str:

@@ -18,7 +18,7 @@ class Framed(Source):
     """The samples of a source, each padded or cropped to the proportions of a grid."""
 
     def __init__(self, source: Source, aspect: Aspect) -> None:
-        super().__init__(source.name, source.split, source.class_names, source.labels, source.form)
+        super().__init__(source.name, source.split, source.class_names, source.labels, source.form, source.max_pixels)
         self.source, self.aspect = source, aspect
 
     def where(self, index: int) -> str:
@@ -30,7 +30,7 @@ class Framed(Source):
     def read(self, index: int) -> torch.Tensor:
         sample = self.source.read(index)
         # A file may have grown since it was looked at.
-        wrong = self.aspect.refusal(tuple(sample.shape[1:]))
+        wrong = self.aspect.refusal(tuple(sample.shape[1:]), self.max_pixels)
         if wrong is not None:
             raise BadSample(self.where(index), wrong)
         return torch.from_numpy(self.aspect(sample.numpy()))
@@ -58,7 +58,7 @@ def frame(examined: Examined, aspect: Aspect, skip_bad: bool = False) -> Examine
     sizes = {size: aspect.frame(size) for size in set(examined.sizes)}
     if all(size == framed for size, framed in sizes.items()):
         return examined
-    refused = {size: wrong for size in sizes if (wrong := aspect.refusal(size)) is not None}
+    refused = {size: wrong for size in sizes if (wrong := aspect.refusal(size, examined.source.max_pixels)) is not None}
     source, bad = examined.source, list(examined.bad)
     if refused:
         bad += [BadSample(source.where(n), refused[s]) for n, s in enumerate(examined.sizes) if s in refused]

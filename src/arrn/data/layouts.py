@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from arrn.data.decoding import PICTURES, Codec
+from arrn.data.decoding import PICTURES, Codec, PictureCodec
 from arrn.data.folder import ClassFolders, files_in, find_class_folder
 from arrn.data.npz import find_npz, open_npz
 from arrn.data.parquet import ParquetFiles, find_parquet
@@ -27,6 +27,19 @@ from arrn.runtime.wav import Window
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How files are read.
+
+    Attributes:
+        window: what is heard of sound.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+    """
+
+    window: Window = field(default_factory=Window)
+    max_pixels: int | None = None
+
+
+@dataclass(frozen=True)
 class Splits:
     """What lies under a root; a split that is not there is None.
 
@@ -42,15 +55,19 @@ class Splits:
     remark: str | None = None
 
 
-def _parquet(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
+def _parquet(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
     train_files = find_parquet(root, "train")
     if not train_files:
         return None
-    train = ParquetFiles(train_files[0], "train", name, None, window)
+    window = how.window
+    train = ParquetFiles(train_files[0], "train", name, None, window, how.max_pixels)
     if isinstance(train.codec, SoundCodec):
         window = train.codec.window  # the test split is heard at the rate of the training split
     tests, validations = (
-        [ParquetFiles(files, split, name, train.class_names, window) for files in find_parquet(root, split)]
+        [
+            ParquetFiles(files, split, name, train.class_names, window, how.max_pixels)
+            for files in find_parquet(root, split)
+        ]
         for split in ("test", "validation")
     )
     # Hugging Face gives the test split of a competition with no labels, -1; the validation split stands in.
@@ -67,7 +84,7 @@ def _is_labelled(source: Source) -> bool:
     return bool((source.labels != -1).any())
 
 
-def _cifar(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
+def _cifar(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
     there = [kind for kind, folder in CIFAR_FOLDERS.items() if (root / folder).is_dir()]
     if (itself := root.resolve()).name in CIFAR_FOLDERS.values():
         there = [kind for kind, folder in CIFAR_FOLDERS.items() if itself.name == folder]
@@ -84,7 +101,7 @@ def _cifar(name: str, root: Path, window: Window, by_name: bool) -> Splits | Non
     return Splits(CifarBatches(kind, root, "train", name, by_name), CifarBatches(kind, root, "test", name, by_name))
 
 
-def _stl10(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
+def _stl10(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
     folder = find_stl10(root)
     return None if folder is None else _open_stl10(name, folder)
 
@@ -93,34 +110,34 @@ def _open_stl10(name: str, folder: Path) -> Splits:
     return Splits(Stl10Binary(folder, "train", name), Stl10Binary(folder, "test", name))
 
 
-def _tinyimagenet(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
+def _tinyimagenet(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
     files = find_tinyimagenet(root)
     return None if files is None else Splits(TinyImageNet(files, "train", name), TinyImageNet(files, "test", name))
 
 
-def _npz(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
+def _npz(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
     found = find_npz(root, name)
     if found is None:
         return None
     file, remark = found
-    train, test, validation = open_npz(file)
+    train, test, validation = open_npz(file, max_pixels=how.max_pixels)
     return Splits(train, test, validation, remark)
 
 
-def _class_folders(name: str, root: Path, window: Window, by_name: bool) -> Splits | None:
+def _class_folders(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
     if name == "imagenette":
         root = next((root / folder for folder in IMAGENETTE_FOLDERS if (root / folder).is_dir()), root)
     train = find_class_folder(root, "train")
     if train is None:
         return None
-    codec: Codec = PICTURES
+    codec: Codec = PictureCodec(how.max_pixels)
     picture, clip = next(files_in(train, PICTURES), None), next(files_in(train, SoundCodec), None)
     if picture is not None and clip is not None:
         raise ArrnError(f"{root} holds images and sound, such as {picture} and {clip}: a set is of one kind of them")
     if picture is None:
         if clip is None:
             return None
-        codec = SoundCodec(window.at_rate_of((path, path) for path in files_in(train, SoundCodec)))
+        codec = SoundCodec(how.window.at_rate_of((path, path) for path in files_in(train, SoundCodec)))
     sources = {
         split: ClassFolders(root, split, codec, name)
         for split in SPLIT_NAMES
@@ -131,8 +148,8 @@ def _class_folders(name: str, root: Path, window: Window, by_name: bool) -> Spli
     return Splits(sources["train"], sources.get("test"), sources.get("validation"))
 
 
-Layout = Callable[[str, Path, Window, bool], Splits | None]
-"""Opens what it finds of a name, under a root, as sound through a window.
+Layout = Callable[[str, Path, Reading, bool], Splits | None]
+"""Opens what it finds of a name, under a root.
 
 The last argument is whether the user gave the name, which may mean a known set, or a path that is called so.
 """

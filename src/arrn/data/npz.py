@@ -16,7 +16,7 @@ from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
 from arrn.data.source import Form, Source
 from arrn.errors import ArrnError, first_line
 from arrn.reading import open_regular
-from arrn.runtime.files import Array
+from arrn.runtime.files import Array, check_pixels
 from arrn.runtime.volumes import NpyHeader, array_layout, channels_to_front, read_npy_header
 
 _NPY, _SUFFIX = b"\x93NUMPY", ".npy"  # how a single array begins, and what names in an archive end in
@@ -35,12 +35,15 @@ class NpzArrays(Source):
         file: the npz file.
         split: "train", "val" or "test".
         name: the name of the set; by default that of the file.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
 
     Raises:
         ArrnError: for a file that is none, misses a key, or holds something else under it.
     """
 
-    def __init__(self, file: str | os.PathLike[str], split: str, name: str | None = None) -> None:
+    def __init__(
+        self, file: str | os.PathLike[str], split: str, name: str | None = None, max_pixels: int | None = None
+    ) -> None:
         self.file = Path(file)
         with _opened(self.file) as archive:
             train = _labels(archive, "train", self.file)
@@ -55,11 +58,13 @@ class NpzArrays(Source):
                 f"width), or either with 3 channels last; got {dtype} of shape {shape}"
             )
         self._grid, channels, self._last = layout
+        if (wrong := check_pixels(self._grid, max_pixels)) is not None:
+            raise ArrnError(f"{self.file}: {self.key}: {wrong}")
         if shape[0] != len(labels):
             raise ArrnError(f"{self.file}: {shape[0]} {self.key}, but {len(labels)} {split}_labels")
         class_names = numbered_classes(train, f"{self.file}: train_labels")
         form = Form(len(self._grid), channels, torch.uint8)
-        super().__init__(name or self.file.stem, split, class_names, labels, form)
+        super().__init__(name or self.file.stem, split, class_names, labels, form, max_pixels)
         self._samples: Array | None = None
 
     def where(self, index: int) -> str:
@@ -78,7 +83,9 @@ class NpzArrays(Source):
         return self.__dict__ | {"_samples": None}
 
 
-def open_npz(file: Path, name: str | None = None) -> tuple[NpzArrays, NpzArrays | None, NpzArrays | None]:
+def open_npz(
+    file: Path, name: str | None = None, max_pixels: int | None = None
+) -> tuple[NpzArrays, NpzArrays | None, NpzArrays | None]:
     """The training split, the test split and the validation split of a file; all but the first may be None.
 
     A validation split stands in for a test split that is not there.
@@ -88,8 +95,10 @@ def open_npz(file: Path, name: str | None = None) -> tuple[NpzArrays, NpzArrays 
     """
     with _opened(file) as archive:
         there = {key.partition("_")[0] for key in _keys(archive)}
-    train = NpzArrays(file, "train", name)
-    test, validation = (NpzArrays(file, split, name) if split in there else None for split in ("test", "val"))
+    train = NpzArrays(file, "train", name, max_pixels)
+    test, validation = (
+        NpzArrays(file, split, name, max_pixels) if split in there else None for split in ("test", "val")
+    )
     last = len(train.class_names) - 1
     for other in (test, validation):
         if other is not None and (largest := int(other.labels.max())) > last:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
-from arrn.data.decoding import PICTURES, Codec
+from arrn.data.decoding import Codec, PictureCodec
 from arrn.data.sound import SoundCodec
 from arrn.data.source import IMAGE, SPLIT_NAMES, BadSample, Source
 from arrn.errors import ArrnError, first_line, needs
@@ -75,6 +75,7 @@ class ParquetFiles(Source):
         class_names: what the labels mean; by default what the files say, or "0" to the largest label.
         window: what is heard of sound; by default one second at the rate that the metadata declare, or else at
             that of the first clip.
+        max_pixels: of an image; more are refused. None is 64 million.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class ParquetFiles(Source):
         name: str | None = None,
         class_names: Iterable[str] | None = None,
         window: Window | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         self.files = tuple(Path(file) for file in files)
         if not self.files:
@@ -111,10 +113,10 @@ class ParquetFiles(Source):
         )
         self._group_starts = _starts([rows for part in parts for rows in part.rows_of_groups])
         self._forget()
-        self.codec: Codec = PICTURES
+        self.codec: Codec = PictureCodec(max_pixels)
         if parts[0].kind == _SOUNDS:
             self.codec = SoundCodec((window or Window()).at_rate_of(self._clips(), parts[0].sampling_rate))
-        self.form = self.codec.form
+        self.form, self.max_pixels = self.codec.form, self.codec.max_pixels
 
     def where(self, index: int) -> str:
         (file, _, first), row = self._locate(index)

@@ -64,10 +64,17 @@ class Source(ABC):
         labels: the class of each sample, int64 of shape (N,). One outside the range of `class_names`, -1
             for a missing one, makes `read` and `size` of that sample raise `BadSample`.
         form: axes, channels and dtype of the samples.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
     """
 
     def __init__(
-        self, name: str, split: str, class_names: Iterable[str], labels: torch.Tensor, form: Form = IMAGE
+        self,
+        name: str,
+        split: str,
+        class_names: Iterable[str],
+        labels: torch.Tensor,
+        form: Form = IMAGE,
+        max_pixels: int | None = None,
     ) -> None:
         self.name = name
         self.split = split
@@ -76,6 +83,7 @@ class Source(ABC):
         check_samples(len(labels), name)
         check_class_names(self.class_names, name)
         self.form = form
+        self.max_pixels = max_pixels
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -126,7 +134,8 @@ class Selection(Source):
         low, high = (int(indices.min()), int(indices.max())) if len(indices) else (0, -1)
         if low < 0 or high >= len(source):
             raise ArrnError(f"indices must lie in 0 to {len(source) - 1}, got {low} to {high}")
-        super().__init__(source.name, source.split, source.class_names, source.labels[indices], source.form)
+        labels = source.labels[indices]
+        super().__init__(source.name, source.split, source.class_names, labels, source.form, source.max_pixels)
         self.source = source
         self.indices = indices
 

@@ -83,6 +83,7 @@ def evaluate_run(
     workers: int = 2,
     aspect: str | None = None,
     mistakes: int | None = None,
+    max_pixels: int | None = None,
 ) -> Report:
     """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
 
@@ -105,6 +106,7 @@ def evaluate_run(
         aspect: what is done with rectangles; by default what the network was trained with.
         mistakes: how many of the most confident wrong answers to keep for each resolution, with counts class by class
             and multiply-adds; None keeps none of these.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
     """
     place = team_device(pick_device(device))
     model, metadata, normalisation = load_network(folder, place)
@@ -112,7 +114,15 @@ def evaluate_run(
     check_resampler(resampler, as_network(model).ndim)
     aspect = as_aspect(aspect or metadata.aspect)
     examined = open_samples(
-        folder, model, metadata, split, dataset=dataset, data=data, skip_bad=skip_bad, aspect=aspect
+        folder,
+        model,
+        metadata,
+        split,
+        dataset=dataset,
+        data=data,
+        skip_bad=skip_bad,
+        aspect=aspect,
+        max_pixels=max_pixels,
     )
     name = config_of(model)["name"]
     plans = settings_for(model, _choose_resolutions(resolutions, model, examined), policies, adapt)
@@ -189,6 +199,7 @@ def open_samples(
     data: str | None = None,
     skip_bad: bool = False,
     aspect: str = "stretch",
+    max_pixels: int | None = None,
 ) -> Examined:
     """A split of the data that the network in `folder` was trained for, or of others with the same classes.
 
@@ -198,7 +209,7 @@ def open_samples(
     if settings is None:
         raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
     settings = dataclasses.replace(settings, data=data or settings.data, skip_bad=skip_bad or settings.skip_bad)
-    examined = open_split(settings, split, folder if dataset is None else None)
+    examined = open_split(settings, split, folder if dataset is None else None, max_pixels)
     check_fit(model, config_of(model)["name"], examined.source.form, examined.source.name)
     _check_classes(metadata, examined.source.class_names, settings.dataset)
     return frame(examined, aspect_for(model, aspect, examined.source.form.ndim), settings.skip_bad)

@@ -173,6 +173,7 @@ class Machine:
         deterministic: the same bits each time on a GPU too.
         checkpoint_every: epochs between checkpoints; None is as the time goes (`arrn.training.loop`).
         tensorboard: also log for TensorBoard.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
     """
 
     device: str = "auto"
@@ -184,6 +185,7 @@ class Machine:
     tensorboard: bool = False
     captured: bool = True
     sync_batch_norm: bool = False
+    max_pixels: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= MOST_WORKERS:

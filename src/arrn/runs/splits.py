@@ -46,14 +46,17 @@ class RunData:
         return [split for split in SPLITS if missing.get(split, self.train) is not None]
 
 
-def open_run_data(settings: RunSettings, progress: Callable[[int, int], None] | None = None) -> RunData:
+def open_run_data(
+    settings: RunSettings, progress: Callable[[int, int], None] | None = None, max_pixels: int | None = None
+) -> RunData:
     """Opens the training set, looks at every sample, and holds out or opens the validation split.
 
     Args:
         settings: of the run.
         progress: told how many samples of the training set were looked at, and how many there are.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
     """
-    dataset = _open(settings)
+    dataset = _open(settings, max_pixels)
     # Whole images where bad ones are to be skipped: a header does not tell that an image is cut short.
     total = len(dataset.train)
     tell = None if progress is None else lambda done: progress(done, total)
@@ -69,25 +72,26 @@ def open_run_data(settings: RunSettings, progress: Callable[[int, int], None] | 
     return RunData(dataset, examined.source, train, validation, bad, tuple(remarks))
 
 
-def open_split(settings: RunSettings, split: str, run: Path | None = None) -> Examined:
+def open_split(settings: RunSettings, split: str, run: Path | None = None, max_pixels: int | None = None) -> Examined:
     """The samples of one split of a run's data set: "test", or "validation" and "train" as the run had them.
 
     Args:
         settings: of the run.
         split: one of `SPLITS`.
         run: the run's folder; what is drawn from another training set than its own is refused.
+        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
     """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     if split == "test":
-        test = _open(settings).test
+        test = _open(settings, max_pixels).test
         if test is None:
             raise ArrnError(
                 f"the data set {settings.dataset!r} has no test split; train with --holdout N and evaluate with "
                 "--split validation"
             )
         return examine(test, settings.skip_bad, decode=settings.skip_bad)
-    data = open_run_data(settings)
+    data = open_run_data(settings, max_pixels=max_pixels)
     if run is not None and (split == "train" or settings.holdout):
         check_trained_on(run, describe_samples(data.whole))
     if split == "train":
@@ -97,8 +101,9 @@ def open_split(settings: RunSettings, split: str, run: Path | None = None) -> Ex
     return data.validation
 
 
-def _open(settings: RunSettings) -> Dataset:
-    return open_dataset(settings.dataset, settings.data, Window(settings.window, settings.sample_rate))
+def _open(settings: RunSettings, max_pixels: int | None) -> Dataset:
+    window = Window(settings.window, settings.sample_rate)
+    return open_dataset(settings.dataset, settings.data, window, max_pixels)
 
 
 def _examined(part: Source, whole: Examined) -> Examined:

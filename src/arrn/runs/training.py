@@ -80,7 +80,8 @@ def run_training(
             _record(settings, out)
             opened.enter_context(cleared_on_bad_input(out))
         with team.leader_first():  # who downloads what is missing
-            data = open_run_data(settings, None if watcher is None else partial(watcher.samples_seen, "looking"))
+            tell = None if watcher is None else partial(watcher.samples_seen, "looking")
+            data = open_run_data(settings, tell, machine.max_pixels)
         if team.leads and data.bad:
             _list_skipped(data.bad, out / SKIPPED)
         for line in _in_words(data, out):
