@@ -28,7 +28,8 @@ def test_everything_end_to_end(arrn_command: Command, tmp_path: Path) -> None:
     assert "measured ceilings: copy" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     document = json.loads(numbers.read_text())
-    assert {entry["subject"] for entry in document["measurements"]} == set(SUBJECTS)
+    # The sizes of this network are too few for the shares of the recipe `frontier`, which has a test of its own.
+    assert {entry["subject"] for entry in document["measurements"]} == set(SUBJECTS) - {"recipe"}
     again = arrn_command("benchmark", "--load", numbers, "--plot", tmp_path / "again.png").out
     assert "measured on" in again
     assert all(line in again for line in out.splitlines() if "│" in line)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 import arrn.cli
 from arrn.cli.console import shown
-from arrn.demo import CONTENDERS, Showing, write_page
+from arrn.demo import CONTENDERS, Showing, write_report
 from arrn.errors import LONGEST_SHOWN, ArrnError, first_line, plain
 from arrn.figures import plot_accuracy
 from arrn.figures.tables import markdown_table
@@ -141,13 +141,12 @@ def test_a_markdown_table_keeps_its_columns() -> None:
 
 
 def test_the_report_for_a_browser_escapes_names(tmp_path: Path) -> None:
-    plot = tmp_path / "plot.png"
-    plot.write_bytes(b"")
     evil = '"><script>alert(1)</script>&'
     prediction = Answer(0, None, 1.0, ((0, 1.0),), (4, 4), (8, 8), 0.0)
     showing = Showing(torch.zeros(3, 4, 4, dtype=torch.uint8), evil, tuple((evil, prediction) for _ in CONTENDERS))
     points = [{"resolution": 4, "accuracy": 0.5, "interval": (0.4, 0.6)}]
-    write_page(tmp_path / "a.html", plot, CONTENDERS, {evil: points}, [], [[showing]], {evil: evil, "commit": evil})
+    lines = {contender.title: points for contender in CONTENDERS} | {evil: points}
+    write_report(tmp_path / "a.html", CONTENDERS, lines, [], [[showing]], {"arrn": evil, "commit": evil})
     text = (tmp_path / "a.html").read_text()
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 6

@@ -78,8 +78,9 @@ def reproduce(
         if job not in to_do:
             say(f"{job.title}: finished before, skipped")
     failure = run_jobs(to_do, jobs)
-    if experiment in ("efficiency", "all"):
-        untimed = [job for job in chosen if "efficiency" in job.experiments and _is_untimed(job)]
+    timed = {"efficiency", "frontier"} & ({experiment} if experiment != "all" else {"efficiency", "frontier"})
+    if timed:
+        untimed = [job for job in chosen if timed & set(job.experiments) and _is_untimed(job)]
         failure = run_jobs(untimed, 1, timing=True) or failure
     say(f"results: {results / dataset}")
     if failure is not None:

@@ -9,6 +9,7 @@ from arrn.experiments import Result
 from arrn.figures.ablation import ablation_figure, tree_figure
 from arrn.figures.efficiency import efficiency_figure
 from arrn.figures.features import features_figure
+from arrn.figures.frontier import frontier_figure
 from arrn.figures.kernels import bandwidth_figure
 from arrn.figures.pyramid import pyramid_figure
 from arrn.figures.robustness import generalization_figure, robustness_figure
@@ -24,6 +25,7 @@ _FROM_RESULTS: dict[str, tuple[str, Callable[[str, Sequence[Run]], Drawing]]] = 
     "generalization": ("generalization", generalization_figure),
     "ablation": ("ablation", ablation_figure),
     "tree": ("ablation", tree_figure),
+    "frontier": ("frontier", frontier_figure),
     "tables": ("all", tables_page),
 }
 _PICTURES: dict[str, Callable[[Subject], Drawing]] = {

@@ -29,6 +29,12 @@ ARCHITECTURES = {
 }
 """Of every network that is no ARRN: its title, its family and its number in the family."""
 
+FRONTIER_DESIGNS = {
+    "arrn_medium": ("ARRN medium", 0),
+    "arrn_mini": ("ARRN mini", 1),
+}
+"""Of every design beyond the paper: its title and its number in their family."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -56,6 +62,7 @@ class Look:
 FAMILIES = {
     "arrn": Look("#0b3c5d", "-", "o", face="full", width=2.4),
     "arrn without dropout": Look("#d1495b", "--", "o", width=2.0),
+    "frontier": Look("#b3123e", "-", "o", face="full", width=2.0),
     "transplant": Look("#0b3c5d", "-", "o", face="full"),
     "resnet": Look("#66a182", "-.", "s"),
     "wide_resnet": Look("#3f7d5a", (0, (8, 2)), "s"),

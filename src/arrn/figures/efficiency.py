@@ -44,21 +44,21 @@ def efficiency_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
         return Drawing(stem, None, tuple(lacking))
     others = [run for run in concerned if not run.first.adaptive]
     panels: dict[str, Panel] = {}
-    how = _how(ours)
+    how = how_timed(ours)
     if how is None:
-        lacking += [f"times of {run.name}" for run in (ours, *others) if _how(run) is None]
+        lacking += [f"times of {run.name}" for run in (ours, *others) if how_timed(run) is None]
     else:
-        alike = [run for run in others if _how(run) == how]
+        alike = [run for run in others if how_timed(run) == how]
         lacking += [f"times of {run.name}, measured as {ours.name}'s" for run in others if run not in alike]
-        panels[f"inference time of {how['samples']:,} images (s)"] = _panel(ours, alike, _times)
-    panels["multiply-adds of one image (millions)"] = _panel(ours, others, _multiply_adds)
+        panels[f"inference time of {how['samples']:,} images (s)"] = _panel(ours, alike, times_of)
+    panels["multiply-adds of one image (millions)"] = _panel(ours, others, multiply_adds_of)
     title = dataset
     if how is not None:
         title = f"{dataset}; times on {how['device']}, {how['precision']}, batches of {how['batch_size']}"
     return Drawing(stem, draw_efficiency(panels, title), tuple(lacking))
 
 
-def _how(run: Run) -> Mapping[str, Any] | None:
+def how_timed(run: Run) -> Mapping[str, Any] | None:
     """How a run was timed; None if it was not."""
     first = next(iter(_timings(run)), None)
     return None if first is None else {key: first[key] for key in ("samples", "batch_size", "precision", "device")}
@@ -69,13 +69,15 @@ def _timings(run: Run) -> Sequence[Mapping[str, Any]]:
     return next((result.timings for result in run.results if result.timings), ())
 
 
-def _times(run: Run, adapt: bool | None) -> tuple[Point, ...]:
+def times_of(run: Run, adapt: bool | None) -> tuple[Point, ...]:
+    """Seconds for the whole split at each resolution, lowest first; none if the run was not timed."""
     found = [t for t in _timings(run) if t["adapt"] is adapt]
     points = [Point(t["resolution"], t["seconds"], t["lower"], t["upper"]) for t in found]
     return tuple(sorted(points, key=lambda point: point.resolution))
 
 
-def _multiply_adds(run: Run, adapt: bool | None) -> tuple[Point, ...]:
+def multiply_adds_of(run: Run, adapt: bool | None) -> tuple[Point, ...]:
+    """Millions for one sample at each resolution, lowest first."""
     found = [m for m in run.first.multiply_adds if m["adapt"] is adapt]
     points = [Point(m["resolution"], *[m["multiply_adds"] / 1e6] * 3) for m in found]
     return tuple(sorted(points, key=lambda point: point.resolution))

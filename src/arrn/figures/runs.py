@@ -12,8 +12,10 @@ from arrn.datasets import REPRODUCED
 from arrn.errors import ArrnError
 from arrn.experiments import Result
 from arrn.experiments.plan import plan
-from arrn.figures.curves import ARCHITECTURES, Curve, Point
+from arrn.figures.curves import ARCHITECTURES, FRONTIER_DESIGNS, Curve, Point
 from arrn.models.transplanting import TRANSPLANTS
+
+_USUAL_WIDTH = 64  # channels of a ResNet18's first stage
 
 
 @dataclass(frozen=True)
@@ -135,18 +137,38 @@ def accuracy_curves(runs: Sequence[Run]) -> list[Curve]:
 
 
 def _identity(result: Result) -> tuple[str, str, int]:
-    model, resolutions = str(result.model["name"]), result.recipe["resolutions"]
-    if result.adaptive:
-        source = source_of(result)
-        title = "ARRN" if source is None else f"{ARCHITECTURES[source][0]} as ARRN"
-        title = title if result.kernel == "perfect" else f"{title}, {result.kernel} kernel,"
-        if result.dropout:
-            return f"{title} with Laplacian dropout", "arrn", 0
-        return f"{title} without dropout", "arrn without dropout", 0
+    """What a run is called, the family of its look, and the first number in that family to try."""
+    title, family, member = _adaptive_identity(result) if result.adaptive else _fixed_identity(result)
+    # Designs beyond the paper have no other recipe.
+    rival = "frontier" in result.experiments and family != "frontier"
+    return f"{title} (frontier recipe)" if rival else title, family, member
+
+
+def _adaptive_identity(result: Result) -> tuple[str, str, int]:
+    model, source = str(result.model["name"]), source_of(result)
+    if model in FRONTIER_DESIGNS:
+        title, member = FRONTIER_DESIGNS[model]
+        return title, "frontier", member
+    title = "ARRN" if source is None else f"{ARCHITECTURES[source][0]} as ARRN"
+    title = title if result.kernel == "perfect" else f"{title}, {result.kernel} kernel,"
+    if result.dropout:
+        return f"{title} with Laplacian dropout", "arrn", 0
+    return f"{title} without dropout", "arrn without dropout", 0
+
+
+def _fixed_identity(result: Result) -> tuple[str, str, int]:
+    model, options, resolutions = str(result.model["name"]), result.model["options"], result.recipe["resolutions"]
     title, family, member = ARCHITECTURES.get(model, (model, "other", 0))
-    if family == "switchable" or not resolutions:  # a switchable network always learns at several
+    width = options.get("width", _USUAL_WIDTH)
+    title = title if width == _USUAL_WIDTH else f"{title}, {width} channels"
+    if family == "switchable":  # it always learns at several resolutions
         return title, family, member
     short = title.removeprefix("ResNet18, ")
     if len(resolutions) == 1:
         return f"{short}, only at {resolutions[0]}", "specialist", 0
-    return f"{short}, random resolutions", "random", 0
+    if resolutions:
+        return f"{short}, random resolutions", "random", 0
+    native, top = options.get("size"), max(point["resolution"] for point in result.report.results)
+    if native not in (None, top):
+        return f"{short}, native at {native}", "specialist", 0
+    return title, family, member
