@@ -66,7 +66,7 @@ def invent(run: PlannedRun, seed: int = 0, dataset: str = "sample", correct: Cor
         training_seconds=1.0,
         provenance=ORIGIN,
         command="none: invented for a test",
-        timings=timings if "efficiency" in run.experiments else [],
+        timings=timings if {"efficiency", "frontier"} & set(run.experiments) else [],
     )
 
 

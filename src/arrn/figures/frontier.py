@@ -67,7 +67,11 @@ def frontier_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
         lacking.append(f"times of {ours[0].name}")
     else:
         alike = [run for run in concerned if how_timed(run) == how]
-        lacking += [f"times of {run.name}, measured as {ours[0].name}'s" for run in concerned if run not in alike]
+        lacking += [
+            f"times of {run.name}, measured as {ours[0].name}'s"
+            for run in concerned
+            if run.in_any("frontier") and run not in alike
+        ]
         label = f"microseconds for one input, {how['device']},\n{how['precision']}, batches of {how['batch_size']}"
         rows[label] = _row(alike, sizes, lambda run: _microseconds(run, int(how["samples"])))
     return Drawing(stem, draw_frontier(rows, describe(concerned)), tuple(lacking))
