@@ -1,6 +1,16 @@
-"""A trained network at work: the predictor, and the calibration of its cascade."""
+"""A trained network at work: the predictor, the calibration of its cascade, and files that run elsewhere."""
 
 from arrn.deploy.calibration import CASCADE, calibrate, calibrate_run, read_cascade, write_cascade
+from arrn.deploy.export import Exported, export_network
 from arrn.deploy.predicting import Predictor
 
-__all__ = ["CASCADE", "Predictor", "calibrate", "calibrate_run", "read_cascade", "write_cascade"]
+__all__ = [
+    "CASCADE",
+    "Exported",
+    "Predictor",
+    "calibrate",
+    "calibrate_run",
+    "export_network",
+    "read_cascade",
+    "write_cascade",
+]

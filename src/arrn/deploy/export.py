@@ -69,8 +69,8 @@ class Exported:
 
 
 def export_network(
-    source: Path,
-    out: Path,
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
     target: str = "onnx",
     *,
     levels: Sequence[str] | None = None,
@@ -95,6 +95,7 @@ def export_network(
     Raises:
         ArrnError: for a network that cannot be exported, a folder with other files, and a package that is missing.
     """
+    source, out = Path(source), Path(out)
     if target not in TARGETS:
         raise unknown_name("target", target, TARGETS)
     _check_place(out)
