@@ -2,8 +2,10 @@
 
 import itertools
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 
@@ -14,6 +16,15 @@ def legends(figure: Figure) -> list[Legend]:
 
 def labels(legend: Legend) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
+
+
+def names_beside(axes: Axes) -> list[str]:
+    """The names that `label_ends` wrote, from the highest to the lowest; no two cover each other."""
+    axes.figure.draw_without_rendering()
+    found = [text for text in axes.texts if text.get_text()]
+    boxes = [Text.get_window_extent(text) for text in found]  # without the lines to them
+    assert not [pair for pair in itertools.combinations(boxes, 2) if overlap(*pair)], found
+    return [text.get_text() for text in sorted(found, key=lambda text: -Text.get_window_extent(text).y0)]
 
 
 def texts(figure: Figure) -> str:

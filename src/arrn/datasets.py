@@ -20,6 +20,7 @@ class DatasetFacts:
         recipe: its name among `arrn.training.RECIPES`.
         resolutions: where the experiments evaluate it, highest first; none is what suits the size.
         reproduced: whether `arrn reproduce` has experiments on it.
+        seconds: that a sample lasts, for sound; axes of resolution are then in Hz.
     """
 
     access: Literal["shipped", "download", "unpack", "root"] = "root"
@@ -29,6 +30,7 @@ class DatasetFacts:
     recipe: str = "paper_cifar"
     resolutions: tuple[int, ...] = ()
     reproduced: bool = True
+    seconds: float | None = None
 
 
 _CIFAR10_STATISTICS = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -44,7 +46,9 @@ DATASETS = {
     # Of STL10's size and number of classes, for where STL10 is not at hand; not one of the paper's.
     "imagenette96": DatasetFacts(design="arrn_stl10", size=96, recipe="paper_larger_images"),
     # Beyond the paper: sound, a second of it at 8, 4 and 2 kHz, and volumes, in the sizes that MedMNIST publishes.
-    "fsdd": DatasetFacts(design="arrn_audio_small", size=8000, recipe="few_sounds", resolutions=(8000, 4000, 2000)),
+    "fsdd": DatasetFacts(
+        design="arrn_audio_small", size=8000, recipe="few_sounds", resolutions=(8000, 4000, 2000), seconds=1.0
+    ),
     "adrenalmnist3d": DatasetFacts(design="arrn_volume_small", size=64, recipe="few_volumes", resolutions=(64, 28)),
 }
 

@@ -12,7 +12,7 @@ from arrn.experiments import Result
 from arrn.experiments.plan import plan
 from arrn.figures import FIGURES, Drawing, choose_figures, draw_figures
 from arrn.figures.subject import Subject
-from artists import check_legends, labels, legends, texts
+from artists import labels, legends, names_beside, texts
 from invented import invent, invent_all
 
 
@@ -85,11 +85,11 @@ def test_without_results_nothing_is_drawn_from_them() -> None:
 def test_robustness_shows_baselines_and_rivals_each_beside_the_arrns() -> None:
     figure = draw("robustness", invent_all()).figure
     assert figure is not None
-    baselines, rivals = map(labels, legends(figure))
-    ours = ["ARRN with Laplacian dropout", "ARRN without dropout"]
-    assert baselines[:3] == [*ours, "ResNet18"]
+    baselines, rivals = map(names_beside, figure.axes)
+    ours = {"ARRN with Laplacian dropout", "ARRN without dropout"}
+    assert ours | {"ResNet18"} < set(baselines)
     assert len(baselines) == 2 + 10
-    assert rivals == [
+    assert set(rivals) == {
         *ours,
         "ResNet18, small stem",
         "small stem, random resolutions",
@@ -97,8 +97,16 @@ def test_robustness_shows_baselines_and_rivals_each_beside_the_arrns() -> None:
         "Fourier operator",
         "small stem, only at 16",
         "small stem, only at 8",
-    ]
-    check_legends(figure)
+    }
+
+
+def test_plateaus_of_the_policy_cheap_are_explained() -> None:
+    run = invent(plan("sample")[0])
+    cheap = dataclasses.replace(run, recipe={**run.recipe, "policy": "cheap"})
+    for result, explained in ((run, False), (cheap, True)):
+        figure = draw("robustness", [result]).figure
+        assert figure is not None
+        assert ("hence the plateaus" in texts(figure)) == explained
 
 
 def test_robustness_with_few_runs_tells_which_are_lacking() -> None:

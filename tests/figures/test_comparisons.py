@@ -10,7 +10,7 @@ from arrn.errors import ArrnError
 from arrn.figures.curves import FAMILIES, Curve, Point, look_of
 from arrn.figures.efficiency import Saving, draw_efficiency
 from arrn.figures.robustness import draw_generalization, draw_robustness
-from artists import check_legends, labels, legends
+from artists import check_legends, labels, legends, names_beside
 
 SIZES = (4, 8, 16, 28, 32)
 
@@ -22,15 +22,21 @@ def curve(label: str, family: str, member: int = 0, height: float = 0.5, interva
 
 def test_robustness_has_a_panel_for_each_group_on_one_scale() -> None:
     ours = curve("ARRN", "arrn", height=0.9)
-    many = [curve(f"a network with a rather long name {n}", "resnet", n) for n in range(7)]
+    many = [curve(f"a network with a rather long name {n}", "resnet", n, height=0.5 - 0.001 * n) for n in range(7)]
     figure = draw_robustness({"baselines": [ours, *many], "rivals": [ours, curve("other", "fourier")]}, "a title")
     left, right = figure.axes
     assert (len(left.lines), len(right.lines)) == (8, 2)
     assert left.get_ylim() == right.get_ylim()
-    assert labels(left.legend_) == ["ARRN", *(line.label for line in many)]
+    assert names_beside(left) == ["ARRN", *(line.label for line in many)]
+    assert names_beside(right) == ["ARRN", "other"]
     assert list(left.lines[0].get_ydata()) == [90] * len(SIZES)
     assert len(left.collections) == 8  # the intervals
-    check_legends(figure)
+
+
+def test_the_axis_of_sound_is_in_hertz() -> None:
+    (axes,) = draw_robustness({"": [curve("ARRN", "arrn")]}, rate=1000.0).axes
+    assert axes.get_xlabel() == "sampling rate (Hz)"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["4000", "8000", "16000", "28000", "32000"]
 
 
 def test_no_two_members_or_families_look_alike() -> None:
@@ -59,7 +65,13 @@ def test_efficiency_shades_what_adaptation_saves() -> None:
     heights = shaded.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (1, 3)
     (legend,) = legends(figure)
-    assert labels(legend) == ["adapted", "full", "saved by adaptation", "fixed", "more"]
+    assert labels(legend) == [
+        "adapted",
+        "full",
+        "saved by adaptation",
+        "fixed (no multiply-adds)",
+        "more (no seconds)",
+    ]
     assert all(axes.get_ylim()[0] == 0 for axes in figure.axes)
     check_legends(figure)
 

@@ -14,6 +14,7 @@ from arrn.errors import ArrnError
 from arrn.figures.features import draw_features, principal_colours
 from arrn.figures.kernels import cosine_magnitudes, draw_bandwidth
 from arrn.figures.pyramid import draw_pyramid
+from arrn.figures.skipping import draw_skipping
 from arrn.signal import LaplacianPyramid
 from artists import check_legends, texts
 
@@ -106,3 +107,18 @@ def test_bandwidth_greys_out_the_grids_that_are_too_coarse() -> None:
     poor = [bar.get_height() for bar in spectra[1].patches]
     assert max(poor[:8]) > 1e-3  # what a poor kernel lets through
     check_legends(figure)
+
+
+def test_skipped_levels_are_drawn_as_outlines_and_costs_fall() -> None:
+    network = arrn.create_model("arrn", sizes=(16, 8, 4), features=(4, 8, 8)).eval()
+    figure = draw_skipping(torch.rand(1, 3, 20, 20), network)
+    (axes,) = figure.axes
+    written = [text.get_text() for text in axes.texts]
+    assert [text for text in written if "x" in text and "level" not in text] == ["16x16", "8x8", "4x4"]
+    assert [sum(text == f"{name}\nskipped" for text in written) for name in ("level 16", "level 8", "base 4")] == [
+        2,
+        1,
+        0,
+    ]
+    filled = [patch.get_facecolor() for patch in axes.patches if patch.get_facecolor()[:3] != (1, 1, 1)]
+    assert len(filled) == 3 + 2 + 1

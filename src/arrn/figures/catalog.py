@@ -14,6 +14,7 @@ from arrn.figures.kernels import bandwidth_figure
 from arrn.figures.pyramid import pyramid_figure
 from arrn.figures.robustness import generalization_figure, robustness_figure
 from arrn.figures.runs import Run, group_runs
+from arrn.figures.skipping import skipping_figure
 from arrn.figures.style import Drawing
 from arrn.figures.subject import Subject
 from arrn.figures.tables import tables_page
@@ -29,6 +30,7 @@ _FROM_RESULTS: dict[str, tuple[str, Callable[[str, Sequence[Run]], Drawing]]] = 
     "tables": ("all", tables_page),
 }
 _PICTURES: dict[str, Callable[[Subject], Drawing]] = {
+    "skipping": skipping_figure,
     "pyramid": pyramid_figure,
     "features": features_figure,
     "bandwidth": bandwidth_figure,

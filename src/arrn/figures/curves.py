@@ -77,6 +77,7 @@ FAMILIES = {
 """The families, each with the look of its first member."""
 
 _MARKERS = "sD^v*X<>dph"
+_NAME_HEIGHT = 0.052  # of the axes, between two names beside their lines
 
 
 def look_of(family: str, member: int = 0) -> Look:
@@ -124,6 +125,68 @@ def draw_curve(axes: Axes, curve: Curve, look: Look | None = None, scale: float 
     low, high = [scale * point.low for point in curve.points], [scale * point.high for point in curve.points]
     if low != high:
         axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def label_ends(axes: Axes, curves: Sequence[Curve], scale: float = 1.0) -> None:
+    """Writes each line's name to the right of its last point, joined to it by a thin line; no two names overlap.
+
+    The axes' limits must not change afterwards.
+
+    Args:
+        axes: on which the curves are drawn.
+        curves: each with its points.
+        scale: what values were multiplied by.
+    """
+    named = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.points[-1].value)
+    ends = [scale * curve.points[-1].value for curve in named]
+    low, high = axes.get_ylim()
+    places = _spread(ends, _NAME_HEIGHT * (high - low), high)
+    for curve, end, place in zip(named, ends, places, strict=True):
+        look = look_of(curve.family, curve.member)
+        last = curve.points[-1].resolution
+        axes.annotate(
+            curve.label,
+            xy=(last, (end - low) / (high - low)),
+            xycoords=axes.get_xaxis_transform(),  # across in data, up in shares of the axes
+            xytext=(1.06, (place - low) / (high - low)),
+            textcoords="axes fraction",
+            color=look.colour,
+            fontsize=9,
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": look.colour,
+                "linewidth": 0.6,
+                "shrinkA": 1,
+                "shrinkB": 4,
+                "relpos": (0, 0.5),
+            },
+        )
+
+
+def _spread(ends: Sequence[float], least: float, highest: float) -> list[float]:
+    """Places near to the (ascending) ends, at least `least` apart and none above `highest`.
+
+    >>> _spread([1, 5, 5, 5], 1, 6)
+    [1.0, 4.0, 5.0, 6.0]
+    """
+    # Crowded names lie around the mean of their ends; groups that come to overlap become one.
+    groups = [[float(end)] for end in ends]
+
+    def bottom(group: list[float]) -> float:
+        length = least * (len(group) - 1)
+        return min(sum(group) / len(group) - length / 2, highest - length)
+
+    n = 1
+    while n < len(groups):
+        below, above = groups[n - 1], groups[n]
+        if bottom(above) - (bottom(below) + least * (len(below) - 1)) < least:
+            groups[n - 1 : n + 1] = [below + above]
+            n = max(1, n - 1)
+        else:
+            n += 1
+    return [bottom(group) + least * place for group in groups for place in range(len(group))]
 
 
 def resolution_axis(axes: Axes, resolutions: Iterable[int], apart: float = 0.15, rate: float | None = None) -> None:

@@ -115,9 +115,18 @@ def draw_efficiency(panels: Mapping[str, Panel], title: str = "") -> Figure:
         for axes in row:
             handles, labels = axes.get_legend_handles_labels()
             known |= dict(zip(labels, handles, strict=True))
-        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=3 * len(row), handlelength=3.6)
+        absent = {label: _absent_from(panels, label) for label in known}
+        labels = [f"{label} ({absent[label]})" if absent[label] else label for label in known]
+        figure.legend(known.values(), labels, loc="outside lower center", ncols=2 * len(row), handlelength=3.6)
         figure.suptitle(title, fontsize=11)
         return figure
+
+
+def _absent_from(panels: Mapping[str, Panel], label: str) -> str:
+    """What is said of a network that one panel has and another lacks, since it was not measured alike."""
+    holders = {measure for measure, (_, others) in panels.items() if label in [curve.label for curve in others]}
+    lacking = [measure.split(" of ")[0] for measure in panels if holders and measure not in holders]
+    return f"no {' or '.join(lacking)}" if lacking else ""
 
 
 def _cost_axis(axes: Axes, costs: Sequence[float]) -> None:

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from arrn.figures.curves import ARCHITECTURES, Curve, Look, draw_curve, look_of, resolution_axis
+from arrn.datasets import facts_of
+from arrn.figures.curves import ARCHITECTURES, Curve, Look, draw_curve, label_ends, look_of, resolution_axis
 from arrn.figures.runs import Run, accuracy_curves, describe, in_order, missing_runs, source_of
 from arrn.figures.style import Drawing, styled
 
@@ -30,26 +31,32 @@ def robustness_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
     panels = {title: accuracy_curves([*ours, *group]) for title, group in groups.items() if group}
     if not compared:
         return Drawing(stem, None, lacking)
-    return Drawing(stem, draw_robustness(panels or {"": accuracy_curves(ours)}, describe(compared)), lacking)
+    title = describe(compared)
+    if any(run.first.adaptive and run.first.recipe["policy"] == "cheap" for run in compared):
+        title += "\npolicy cheap: an ARRN lowers an input between two grids to the lower grid, hence the plateaus"
+    seconds = facts_of(dataset).seconds
+    rate = None if seconds is None else 1 / seconds
+    return Drawing(stem, draw_robustness(panels or {"": accuracy_curves(ours)}, title, rate), lacking)
 
 
-def draw_robustness(panels: Mapping[str, Sequence[Curve]], title: str = "") -> Figure:
+def draw_robustness(panels: Mapping[str, Sequence[Curve]], title: str = "", rate: float | None = None) -> Figure:
     """One panel for each group of networks, side by side on one scale; values are shares of 1.
 
     Args:
         panels: the curves of each panel, by its title. Curves that belong in several are given in each.
         title: of the figure.
+        rate: of sound: samples per second at a resolution of 1; the horizontal axis is then in Hz.
     """
     with styled():
-        figure = Figure(figsize=(0.6 + 5.6 * len(panels), 5.6), layout="constrained")
+        figure = Figure(figsize=(0.6 + 6.6 * len(panels), 4.8), layout="constrained")
         row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for axes, (name, curves) in zip(row, panels.items(), strict=True):
             for curve in curves:
                 draw_curve(axes, curve, scale=100)
-            resolution_axis(axes, [size for curve in curves for size in curve.resolutions])
+            resolution_axis(axes, [size for curve in curves for size in curve.resolutions], rate=rate)
             axes.set_title(name)
-            # Below the axes: no line is ever behind it.
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, handlelength=3.6)
+        for axes, curves in zip(row, panels.values(), strict=True):  # when no limit changes any more
+            label_ends(axes, curves, scale=100)
         row[0].set_ylabel("accuracy (%)")
         figure.suptitle(title, fontsize=11)
         return figure
