@@ -73,7 +73,7 @@ def test_the_wheel_installs_and_imports(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # compilers warn about their own insides
-@pytest.mark.parametrize("page", ["README.md", "docs/inference.md", "docs/exporting.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/inference.md", "docs/exporting.md", "docs/rectangles.md"])
 def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # they write; what they read is as in a checkout
     (tmp_path / "weights").symlink_to(ROOT / "weights")
