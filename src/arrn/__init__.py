@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from arrn.deploy import Predictor
     from arrn.errors import ArrnError, ConstancyError
     from arrn.models import list_models, transplant
-    from arrn.saving import create_model, load, save
+    from arrn.saving import create_backbone, create_model, load, save
 
 __version__ = "0.1.0"
 
@@ -23,6 +23,7 @@ __all__ = [
     "ConstancyError",
     "Predictor",
     "__version__",
+    "create_backbone",
     "create_model",
     "list_models",
     "load",
@@ -38,6 +39,7 @@ _HOMES = {
     "ArrnError": "arrn.errors",
     "ConstancyError": "arrn.errors",
     "Predictor": "arrn.deploy",
+    "create_backbone": "arrn.saving",
     "create_model": "arrn.saving",
     "list_models": "arrn.models",
     "load": "arrn.saving",

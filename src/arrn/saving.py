@@ -35,6 +35,7 @@ from arrn.model_folder import (
 from arrn.models import registry
 from arrn.models.limits import built_within, check_options, seems_large
 from arrn.models.rebuilding import config_for
+from arrn.nn.backbone import Backbone
 from arrn.nn.introspection import COMPILED, first_not_finite, unwrap
 from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, plain_option
 
@@ -157,7 +158,8 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
             network, or those in ``weights/NAME`` of the clone of the repository that `arrn` runs from. Or a folder
             that `arrn.save` wrote for a network of that name. From a folder, options that are not given are the saved
             ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
-        options: of the model.
+        options: of the model. Every adaptive network also takes ``features_only=True`` and `out_indices`, for a
+            `Backbone` of it: see `create_backbone`.
 
     Raises:
         ArrnError: for a name or an option that is not known; for what `load` refuses, and for the weights of another
@@ -170,6 +172,9 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
     if pretrained is None or pretrained is False:
         return registry.create_model(name, **options)
     registry.model_options(name)  # a name that is not known is the first thing to say
+    if options.get("features_only") and not _holds_backbone(pretrained):
+        whole = {key: value for key, value in options.items() if key not in registry.BACKBONE_OPTIONS}
+        return Backbone(create_model(name, pretrained, **whole), options.get("out_indices"))
     if pretrained is True:
         if (builder := registry.pretrained_builder(name)) is not None:
             return registry.build_model(name, builder, options)
@@ -179,12 +184,49 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
     saved = _read(Path(pretrained))
     if saved.name != name:
         raise ArrnError(f"{pretrained} holds the weights of {saved.name!r}, not of {name!r}")
+    if saved.options.get("features_only") and not options.get("features_only"):
+        raise ArrnError(f"{pretrained} holds a backbone, not a whole network: arrn.load({str(pretrained)!r}) reads it")
     classes = options.pop("num_classes", None)  # the saved classifier must fit the saved weights first
     model = saved.build(options)
     saved.fill(model, None)
     if classes is not None and classes != classes_of(model):
         change_option(model, "num_classes", classes)
     return model
+
+
+def _holds_backbone(pretrained: object) -> bool:
+    return isinstance(pretrained, str | os.PathLike) and bool(_read(Path(pretrained)).options.get("features_only"))
+
+
+def create_backbone(
+    name: str,
+    out_indices: Sequence[int] | None = None,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    **options: Any,
+) -> Backbone:
+    """Builds an adaptive network without its head, which answers by feature maps: ``features_only=True`` of timm.
+
+    The list has the same length, and its maps the same channels and grids, for inputs of every size.
+
+    Args:
+        name: an adaptive network, as for `create_model`.
+        out_indices: the maps that are given, counted from the highest resolution, negative ones from the end; None is
+            all of them.
+        pretrained: as for `create_model`: the weights of a whole network, whose head is left out.
+        options: of the model.
+
+    Raises:
+        ArrnError: for a network that does not adapt, for indices of no map, and as `create_model`.
+
+    >>> backbone = create_backbone("arrn_small", out_indices=(0, 1))
+    >>> backbone.feature_info.channels(), backbone.feature_info.reduction()
+    ([16, 32], [1, 2])
+    >>> [tuple(features.shape) for features in backbone(torch.rand(1, 3, 20, 30))]
+    [(1, 16, 32, 32), (1, 32, 16, 16)]
+    """
+    backbone = create_model(name, pretrained, features_only=True, out_indices=out_indices, **options)
+    assert isinstance(backbone, Backbone)
+    return backbone
 
 
 # What builders raise for options that mean nothing.

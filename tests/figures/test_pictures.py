@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 
 import arrn
 from arrn.errors import ArrnError
-from arrn.figures.features import draw_features, principal_colours
+from arrn.figures.features import draw_features, principal_colours, signals_on_the_way
 from arrn.figures.kernels import cosine_magnitudes, draw_bandwidth
 from arrn.figures.pyramid import draw_pyramid
 from arrn.figures.skipping import draw_skipping
@@ -76,7 +76,7 @@ def test_features_are_drawn_for_each_level() -> None:
     model = arrn.create_model("arrn", sizes=(16, 8, 4), features=(4, 6, 8), depth=1).eval()
     image = torch.rand(1, 3, 12, 16)
     with torch.no_grad():
-        levels = model.forward_levels(image)
+        levels = signals_on_the_way(model, image)
     figure = draw_features(image, levels, model.kernel, "a small network")
     written = texts(figure)
     assert sum(len(axes.images) for axes in figure.axes) == 1 + 4 + 2

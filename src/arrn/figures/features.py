@@ -12,6 +12,7 @@ from arrn.errors import ArrnError
 from arrn.figures.pyramid import show_image, spell_size
 from arrn.figures.style import Drawing, styled
 from arrn.figures.subject import Subject
+from arrn.nn import ARRN
 from arrn.signal import LaplacianPyramid
 from arrn.signal.grid import grid_of
 from arrn.signal.kernels import KernelLike
@@ -21,9 +22,25 @@ def features_figure(subject: Subject) -> Drawing:
     """The image on its way through the network."""
     network = subject.network
     with torch.no_grad():
-        levels = network.forward_levels(subject.normalisation(255 * subject.image))
+        levels = signals_on_the_way(network, subject.normalisation(255 * subject.image))
     title = f"Features of an image in {subject.title}"
     return Drawing("features", draw_features(subject.image, levels, network.kernel, title))
+
+
+def signals_on_the_way(network: ARRN, x: torch.Tensor) -> list[torch.Tensor]:
+    """What each level that runs receives of an input, what the base receives, and what the base gives."""
+    signals: list[torch.Tensor] = []
+
+    def record(_: object, inputs: tuple[torch.Tensor, ...]) -> None:
+        signals.append(inputs[0])
+
+    hooks = [part.register_forward_pre_hook(record) for part in (*network.levels, network.base)]
+    try:
+        last = network.forward_features(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [*signals, last]
 
 
 def draw_features(image: torch.Tensor, levels: Sequence[torch.Tensor], kernel: KernelLike, title: str) -> Figure:
@@ -31,7 +48,7 @@ def draw_features(image: torch.Tensor, levels: Sequence[torch.Tensor], kernel: K
 
     Args:
         image: shape (1, 3, height, width), values in [0, 1].
-        levels: what `ARRN.forward_levels` gives for it, of one image.
+        levels: what `signals_on_the_way` gives for it, of one image.
         kernel: the network's.
         title: tells which network it is.
     """

@@ -117,10 +117,11 @@ def _residual(
     size, next_size = grids
     here, below = features
     ndim = len(size)
-    body = [*_dense(here, repeats, ndim), *_down(size, next_size, here, below, kernel)]
+    dense = _dense(here, repeats, ndim)
+    body = nn.Sequential(*dense, *_down(size, next_size, here, below, kernel))
     taken = channels + above * (1 + here)
     residual = LaplacianResidual(
-        Junction(_convolution(channels, here, ndim), nn.Sequential(*body), channels),
+        Junction(_convolution(channels, here, ndim), body, channels, features=here, stays=len(dense)),
         taken,
         channels + 1 + below,
         size,
@@ -152,7 +153,7 @@ def _base(grid: Grid, channels: int, width: int, features: int, tail: int, repea
         _BATCH_NORMS[ndim](tail),
         nn.SiLU(),
     )
-    return Junction(entry, body, channels, ends=True)
+    return Junction(entry, body, channels, ends=True, features=features)
 
 
 def _sizes_between(ladder: Sequence[Grid], kernel: Kernel) -> list[Size]:

@@ -26,11 +26,15 @@ from torch import nn
 from arrn.errors import ArrnError, first_line, unknown_name
 from arrn.metadata import Metadata
 from arrn.models.limits import check_options
+from arrn.nn.backbone import Backbone
 from arrn.nn.dropout import Draw
 from arrn.nn.network import Policy, plain_option
 from arrn.signal.kernels import KernelLike
 
 Builder = Callable[..., nn.Module]
+
+BACKBONE_OPTIONS = {"features_only", "out_indices"}
+"""Options of every network by name: whether it is a `Backbone`, and the feature maps that this gives."""
 
 _builders: dict[str, Builder] = {}
 _libraries: dict[str, Callable[..., Builder]] = {}
@@ -100,6 +104,8 @@ def list_models() -> list[str]:
 def create_model(name: str, **options: Any) -> nn.Module:
     """Builds a network by name, with fresh weights; `arrn.create_model` also takes saved ones.
 
+    With ``features_only=True`` it is a `Backbone`, of the feature maps that `out_indices` names.
+
     >>> create_model("arrn", sizes=(16, 8), features=(8, 16), depth=1, num_classes=4).sizes
     (16, 8)
     """
@@ -115,6 +121,10 @@ def pretrained_builder(name: str) -> Builder | None:
 def build_model(name: str, builder: Builder, options: dict[str, Any]) -> nn.Module:
     """What `create_model` does, with a builder that is not necessarily the one of that name."""
     named, takes_any = _options(builder)
+    backbone = {} if takes_any else {key: options.pop(key) for key in BACKBONE_OPTIONS - named.keys() & options.keys()}
+    features_only = bool(backbone.get("features_only", False))
+    if backbone.get("out_indices") is not None and not features_only:
+        raise ArrnError("out_indices are of the feature maps of a backbone: give features_only=True too")
     for option in [] if takes_any else [option for option in options if option not in named]:
         if option not in _RETIRED:
             raise unknown_name(f"option of model {name!r}:", option, named)
@@ -134,7 +144,7 @@ def build_model(name: str, builder: Builder, options: dict[str, Any]) -> nn.Modu
     model.config = {"name": name, "options": config}  # type: ignore[assignment]  # nn.Module takes any attribute
     if not hasattr(model, "metadata"):  # a network of the user's own
         model.metadata = Metadata()  # type: ignore[assignment]
-    return model
+    return Backbone(model, backbone.get("out_indices")) if features_only else model
 
 
 def model_options(name: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Laplacian residuals, Laplacian dropout and the networks built from them."""
 
 from arrn.nn.arrn import ARRN, AdaptedARRN, EveryLevel
+from arrn.nn.backbone import Backbone, FeatureInfo
 from arrn.nn.blocks import (
     BatchRMSNorm,
     DenseBlock,
@@ -24,10 +25,12 @@ from arrn.nn.residual import LaplacianResidual
 __all__ = [
     "ARRN",
     "AdaptedARRN",
+    "Backbone",
     "BatchRMSNorm",
     "BlocklessLevel",
     "DenseBlock",
     "EveryLevel",
+    "FeatureInfo",
     "Frozen",
     "Head",
     "InvertedBlock",

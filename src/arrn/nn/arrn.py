@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, cast
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
 
 from arrn.errors import ArrnError
 from arrn.nn.blocks import ClassifierHead
-from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, blockless_levels, lower_ahead, rates_between
+from arrn.nn.chain import Entrance, LaplacianChain
+from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, blockless_levels, rates_between
 from arrn.nn.inference import fold_batch_norms
 from arrn.nn.introspection import count_parameters, draw_ladder
 from arrn.nn.layers import Projection, Resampling, fold, way_in
@@ -19,116 +19,7 @@ from arrn.nn.network import Network, Policy, as_policy, note_option
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_grid, check_signal, format_grid, level_at_least, level_at_most
 from arrn.signal.kernels import Kernel
-
-Entrance: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""Takes an input to the grid and the features of a level."""
-
-
-class LaplacianChain(nn.Module):
-    """A descending run of residuals, then the base, then the head: what a whole network and a part of it share.
-
-    Args:
-        residuals: the levels, highest resolution first.
-        base: the block on the lowest grid.
-        head: base features to logits.
-        dropout: drawn anew for each batch in training mode.
-        skipped: how many steps of the whole network, those without a block included, lie above the first here.
-        blockless: levels that only dropout knows of, highest first; each goes before the residual of its grid, or
-            before the base.
-    """
-
-    def __init__(
-        self,
-        residuals: Sequence[LaplacianResidual],
-        base: nn.Module,
-        head: nn.Module,
-        dropout: LaplacianDropout,
-        skipped: int = 0,
-        blockless: Sequence[BlocklessLevel] = (),
-    ) -> None:
-        super().__init__()
-        self.residuals = nn.ModuleList(residuals)
-        self.blockless = nn.ModuleList(blockless)
-        self.base = base
-        self.head = head
-        self.dropout = dropout
-        self.skipped = skipped
-        # What dropout can drop on each grid, the base's last: by place, since a module may be wrapped or replaced.
-        sizes = [residual.size for residual in residuals]
-        self._places = [[("residuals", n)] for n in range(len(sizes))] + [[]]
-        for n, level in reversed(list(enumerate(blockless))):
-            on_grid = sizes.index(level.size) if level.size in sizes else -1
-            self._places[on_grid].insert(0, ("blockless", n))
-
-    @property
-    def levels(self) -> list[LaplacianResidual]:
-        """The residuals, highest resolution first, as a plain list."""
-        return cast(list[LaplacianResidual], list(self.residuals))
-
-    def droppable(self, level: int = 0) -> list[LaplacianResidual | BlocklessLevel]:
-        """All that dropout can drop from residual `level` on, in descending order: residuals and blockless levels."""
-        return [getattr(self, kind)[n] for places in self._places[level:] for kind, n in places]
-
-    def _descend(
-        self, x: torch.Tensor, level: int, enter: Entrance, visited: list[torch.Tensor] | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Runs the residuals from `level` on and the base.
-
-        Args:
-            x: the input signal.
-            level: the first residual to run.
-            enter: takes an input there.
-            visited: where given, collects what each level received, and last what the base gave.
-
-        Returns:
-            The base's output, and the order in which the batch was taken (None: as it was).
-        """
-        steps = self.droppable(level)
-        x, kept, order = self._draw(x, steps)
-        r = enter(x)
-        for step, here, below in zip(steps, kept, [*kept, None][1:], strict=True):
-            if isinstance(step, BlocklessLevel):
-                r = step(r, here, below)
-                continue
-            if visited is not None:
-                visited.append(r)
-            r = step(r, here)
-        features = self.base(r)
-        if visited is not None:
-            visited += [r, features]
-        return features, order
-
-    def _draw(
-        self, x: torch.Tensor, steps: Sequence[nn.Module]
-    ) -> tuple[torch.Tensor, Sequence[torch.Tensor | int | None], torch.Tensor | None]:
-        """The batch as dropout takes it, which samples keep each step, and the order of the batch (None: as it was)."""
-        count = self.skipped + len(self.residuals) + len(self.blockless)
-        survivors = None
-        if self.dropout.training:
-            survivors = self.dropout(x.shape[0], count, x.device, first=count - len(steps))
-        if survivors is None:
-            return x, [None] * len(steps), None
-        x, kept = lower_ahead(x if survivors.order is None else x[survivors.order], steps, survivors.levels)
-        return x, kept, survivors.order
-
-    def _logits(self, x: torch.Tensor, level: int, enter: Entrance) -> torch.Tensor:
-        features, order = self._descend(x, level, enter)
-        return _restore(self.head(features), order)
-
-    def _features(self, x: torch.Tensor, level: int, enter: Entrance) -> torch.Tensor:
-        return _restore(*self._descend(x, level, enter))
-
-    def _level_features(self, x: torch.Tensor, level: int, enter: Entrance) -> list[torch.Tensor]:
-        visited: list[torch.Tensor] = []
-        _, order = self._descend(x, level, enter, visited)
-        return [_restore(features, order) for features in visited]
-
-
-def _restore(permuted: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
-    """Puts a batch that was taken in `order` back as it was."""
-    if order is None:
-        return permuted
-    return torch.empty_like(permuted).index_copy(0, order, permuted)
+from arrn.signal.resample import resample_in_network
 
 
 class ARRN(LaplacianChain, Network):
@@ -258,10 +149,39 @@ class ARRN(LaplacianChain, Network):
         """The base's output, before the head; shape (batch, features, *base grid)."""
         return self._features(x, *self._way_in(x, adapt, policy))
 
-    def forward_levels(self, x: torch.Tensor, adapt: bool = True, policy: Policy | None = None) -> list[torch.Tensor]:
-        """Features of every level that ran, for other tasks: what each residual received, highest
-        resolution first, what the base received, and last what the base gave."""
-        return self._level_features(x, *self._way_in(x, adapt, policy))
+    def forward_levels(
+        self,
+        x: torch.Tensor,
+        adapt: bool = True,
+        policy: Policy | None = None,
+        indices: Collection[int] | None = None,
+    ) -> list[torch.Tensor]:
+        """The last signal on each grid, highest resolution first: feature maps for tasks other than classification.
+
+        Map n has the grid ``sizes[n]`` and the same channels whatever the input. Of a level that runs it is the signal
+        that the level received and what its block added to that signal on the same grid; a block that strides adds
+        nothing there. Of a skipped level it is the input on that grid, through the projections A_0 ... A_n: what the
+        level would have if it ran, exactly for a perfect kernel. The base's answer is the last map; where the base
+        strides, what the base received is the one before.
+
+        Samples whose levels are dropped in training get the maps of an input of that lower resolution.
+
+        Args:
+            x, adapt, policy: as in `forward`.
+            indices: the numbers of the maps that are wanted, from 0 on; None is all. Levels below the last do not run.
+
+        Returns:
+            Maps of shape (batch, features, *grid), in descending order.
+        """
+        level, enter = self._way_in(x, adapt, policy)
+        low = tuple(map(min, x.shape[2:], self.grids[level]))  # under the cheap policy, an input loses details
+
+        def skipped(x: torch.Tensor, n: int) -> torch.Tensor:
+            weights = self._weights(n)
+            plan = way_in(low, self.grids[n], self.kernel, self.in_channels, weights[-1].shape[0])
+            return plan.take(resample_in_network(x, low, self.kernel), fold(weights))
+
+        return self._maps(x, level, enter, skipped, indices)
 
     def at_resolution(self, size: Size, policy: Policy | None = None) -> AdaptedARRN:
         """The network cast to inputs of `size`: a plain module with only the levels it needs.

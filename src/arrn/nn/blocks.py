@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import nn
@@ -289,6 +290,8 @@ class Junction(nn.Module):
         body: from features to features.
         channels: of the signal.
         ends: whether this is the base, which hands nothing on.
+        features: the channels of h, for `ARRN.forward_levels`, which then has the features on this grid too.
+        stays: how many layers of the body, an `nn.Sequential`, are on this grid still; h is then what they give.
 
     Shape: (batch, channels, *grid), or (batch, channels + 1 + features, *grid) -> the body's, with `channels` + 1
         channels before it unless it `ends`.
@@ -298,20 +301,52 @@ class Junction(nn.Module):
     torch.Size([2, 16, 3, 3])
     """
 
-    def __init__(self, entry: nn.Module, body: nn.Module, channels: int, ends: bool = False) -> None:
+    def __init__(
+        self,
+        entry: nn.Module,
+        body: nn.Module,
+        channels: int,
+        ends: bool = False,
+        features: int | None = None,
+        stays: int = 0,
+    ) -> None:
         super().__init__()
         self.entry, self.body, self.channels, self.ends = entry, body, channels, ends
+        self.features, self.stays = features, stays
+        self.gives_map = features is not None
 
-    def forward(self, r: torch.Tensor) -> torch.Tensor:
+    def forward(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """Runs the junction.
+
+        Args:
+            r: shape (batch, channels, *grid) or (batch, channels + 1 + features, *grid).
+            maps: where given, (0, 1, h) is appended, or h where it `ends`: the last features on this grid.
+        """
         k = self.channels
         h: torch.Tensor = self.entry(r[:, :k])
         if r.shape[1] > k:
             h = torch.addcmul(h, r[:, k : k + 1].to(h.dtype), h, value=-1) + r[:, k + 1 :].to(h.dtype)
-        y: torch.Tensor = self.body(h)
-        if self.ends:
-            return y
-        beside = y.new_zeros(y.shape[0], k + 1, *y.shape[2:])
-        beside[:, k] = 1
+        if maps is None:
+            y: torch.Tensor = self.body(h)
+        else:
+            layers = list(cast(nn.Sequential, self.body)) if self.stays else [self.body]
+            for layer in layers[: self.stays]:
+                h = layer(h)
+            maps.append(h if self.ends else self._beside_signal(h))
+            y = h
+            for layer in layers[self.stays :]:
+                y = layer(y)
+        return y if self.ends else self._beside_signal(y)
+
+    def without_features(self, r: torch.Tensor) -> torch.Tensor:
+        """(s, 0, 0), of the shape that `maps` have: what there is on this grid of a signal that skips this level."""
+        assert self.features is not None
+        return torch.cat([r[:, : self.channels], r.new_zeros(r.shape[0], 1 + self.features, *r.shape[2:])], dim=1)
+
+    def _beside_signal(self, y: torch.Tensor) -> torch.Tensor:
+        """(0, 1, y): zeros in the place of the signal, and a gate that is open."""
+        beside = y.new_zeros(y.shape[0], self.channels + 1, *y.shape[2:])
+        beside[:, self.channels] = 1
         return torch.cat([beside, y], dim=1)
 
     def extra_repr(self) -> str:

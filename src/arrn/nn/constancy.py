@@ -37,6 +37,15 @@ def takes_context(block: nn.Module) -> bool:
     return bool(getattr(block, "takes_context", False))
 
 
+def gives_map(block: nn.Module) -> bool:
+    """Whether the block appends the last features on the grid of its input to a list that follows its input.
+
+    Such a block ends on another grid, so that they do not show in its answer. It has ``without_features(r)`` for what
+    there is on that grid where it does not run.
+    """
+    return bool(getattr(block, "gives_map", False))
+
+
 def block_grid(block: nn.Module, size: Size) -> Grid:
     """`size` as a grid; where it is one number, the block's own layers tell how many axes there are."""
     if isinstance(size, Sequence):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from numbers import Real
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import nn
@@ -188,12 +188,7 @@ class BlocklessLevel(nn.Module):
 
     def lowered(self, x: torch.Tensor) -> torch.Tensor:
         """An input of the network, on any grid, with what this level drops dropped."""
-        grid = grid_of(x)
-        lower = tuple(min(n, m) for n, m in zip(grid, self.lower, strict=True))
-        if lower == grid:
-            return x
-        kernel = self.down.kernel
-        return resample_in_network(resample_in_network(x, lower, kernel), grid, kernel)
+        return _in_the_band_of(self.lower, x, self.down.kernel)
 
     def extra_repr(self) -> str:
         return f"{format_grid(self.size)}, smoothed to {format_grid(self.lower)}"
@@ -261,6 +256,13 @@ def rates_for_shares(shares: Mapping[int, float], steps: Sequence[int]) -> tuple
     return tuple(below / here if here else 0.0 for here, below in pairwise(left))
 
 
+Lowering: TypeAlias = Callable[
+    [torch.Tensor, Sequence[nn.Module], Sequence[torch.Tensor | int | None]],
+    tuple[torch.Tensor, Sequence[torch.Tensor | int | None]],
+]
+"""`lower_ahead` or `lower_dropped`."""
+
+
 def lower_ahead(
     x: torch.Tensor, steps: Sequence[nn.Module], kept: Sequence[torch.Tensor | int | None]
 ) -> tuple[torch.Tensor, Sequence[torch.Tensor | int | None]]:
@@ -290,3 +292,51 @@ def lower_ahead(
         ]
     left = [None if isinstance(step, BlocklessLevel) else count for step, count in zip(steps, counts, strict=True)]
     return torch.cat([groups[0], *lowered]), left
+
+
+def lower_dropped(
+    x: torch.Tensor, steps: Sequence[nn.Module], kept: Sequence[torch.Tensor | int | None]
+) -> tuple[torch.Tensor, Sequence[torch.Tensor | int | None]]:
+    """Takes from each sample of an input what the levels that it loses would have seen of it.
+
+    For what reads the signal above the level at which a sample would enter: a feature map of a level that was dropped
+    must not show details that an input of that resolution does not have. With an exact kernel the levels below see no
+    change.
+
+    Args:
+        x: the input, in the order in which samples are dropped.
+        steps: what dropout can drop, in descending order.
+        kept: for each of them a gate of shape (batch,), or how many samples, counted from the first, keep it.
+
+    Returns:
+        The lowered input, and `kept` with nothing left to do for blockless levels.
+    """
+    left = [None if isinstance(step, BlocklessLevel) else here for step, here in zip(steps, kept, strict=True)]
+    with as_precise_as(x):
+        lowered = x
+        for step, here, below in zip(steps, kept, [*kept, None][1:], strict=True):
+            if here is None:
+                continue
+            band, kernel = _left_by(step)
+            if isinstance(here, torch.Tensor):  # nested: what a lower level drops too is smoothed there
+                smooth = _in_the_band_of(band, x, kernel)
+                lowered = torch.where(here.view(-1, *[1] * (x.ndim - 1)), lowered, smooth)
+                continue
+            end = x.shape[0] if below is None else min(int(below), x.shape[0])
+            if here < end:
+                lowered = torch.cat([lowered[:here], _in_the_band_of(band, x[here:end], kernel), lowered[end:]])
+    return lowered, left
+
+
+def _left_by(step: nn.Module) -> tuple[Grid, Kernel]:
+    """The grid whose band is left where a level is dropped, and the kernel that smooths to it."""
+    if isinstance(step, BlocklessLevel):
+        return step.lower, step.down.kernel
+    return cast(Any, step).next_size, cast(Any, step).kernel
+
+
+def _in_the_band_of(lower: Grid, x: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+    """A signal on its own grid with no more than what a lower grid can hold; no axis grows on the way."""
+    grid = grid_of(x)
+    least = tuple(min(n, m) for n, m in zip(grid, lower, strict=True))
+    return x if least == grid else resample_in_network(resample_in_network(x, least, kernel), grid, kernel)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -93,8 +93,8 @@ def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
     return int(counter.get_total_flops()) // 2
 
 
-def draw_ladder(model: ARRN) -> str:
-    """The network as the paper draws it, one line a level, with what each holds."""
+def draw_ladder(model: ARRN, maps: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The network as the paper draws it, one line a level, with what each holds, and the feature maps that it gives."""
     last = model.levels[-1].out_features
     gives, classes = getattr(model.head, "features", None), getattr(model.head, "num_classes", None)
     if not (isinstance(gives, int) and isinstance(classes, int)):

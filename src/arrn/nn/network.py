@@ -201,9 +201,11 @@ def change_option(model: nn.Module, option: str, value: Any) -> None:
 def classes_of(model: nn.Module) -> int | None:
     """The classes that a network tells apart (0: it returns features), by its options or by itself; None: not known."""
     config = getattr(model, "config", None) or {"options": {}}
-    noted = {**config["options"], **config.get("changed", {})}.get("num_classes")
-    if isinstance(noted, int):
-        return noted
+    noted = {**config["options"], **config.get("changed", {})}
+    if noted.get("features_only") is True:
+        return 0
+    if isinstance(noted.get("num_classes"), int):
+        return cast(int, noted["num_classes"])
     try:
         own = getattr(model, "num_classes", None)
     except (ArrnError, NotImplementedError):  # an `ARRN` whose head has no classes; a network that does not tell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from arrn.nn.constancy import (
     block_grid,
     check_hand_down,
     check_zero_constant,
+    gives_map,
     output_shape,
     preserves_zero,
     takes_context,
@@ -141,6 +143,8 @@ class LaplacianResidual(nn.Module):
         channels, grid = law(block, in_features, self.size)
         self.strided = self._ends_on_next(grid)
         self.block = block
+        self.block_features = channels
+        self.tells_map = form == "gated" and gives_map(block)
         self.bracket_norm = BatchRMSNorm(channels) if bracket_norm else None
         self.threshold, self.reads = _check_gate(threshold, reads, in_features)
         self.hand_down, handed = self._hand_down(hand_down, channels, check)
@@ -199,37 +203,72 @@ class LaplacianResidual(nn.Module):
         # With as many channels in as out, a block on its own grid is the paper's: A takes the sum.
         return channels == self.out_features and (self.strided or self.in_features != self.out_features)
 
-    def forward(self, r: torch.Tensor, survivors: torch.Tensor | int | None = None) -> torch.Tensor:
+    def forward(
+        self,
+        r: torch.Tensor,
+        survivors: torch.Tensor | int | None = None,
+        maps: list[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
         """Runs the level.
 
         Args:
             r: shape (batch, in_features, *size).
             survivors: a gate of shape (batch,) that multiplies the difference, or the number of
                 samples, counted from the first, that the block processes; the others are skipped.
+            maps: where given, the last signal on the grid `size` is appended: r and what the block adds to it there.
         """
         if tuple(r.shape[1:]) != (self.in_features, *self.size):
             expected = ", ".join(map(str, ("batch", self.in_features, *self.size)))
             raise ArrnError(f"expected shape ({expected}), got {tuple(r.shape)}")
-        if can_fuse_level(self, survivors):
+        if maps is None and can_fuse_level(self, survivors):
             return fused_level(self, r, survivors)
         low = self.down(r)
         if survivors is None or isinstance(survivors, torch.Tensor):
             gate = None if survivors is None else survivors.to(r.dtype).view(-1, *[1] * (r.ndim - 1))
-            return self._combine(low, self._contribution(r, low, gate))
+            return self._combine(low, self._contribution(r, r, low, gate, maps))
         count = min(survivors, r.shape[0])
         if count == 0:
+            if maps is not None:
+                maps.append(self.map_without_block(r))
             skipped: torch.Tensor = self.projection(low)
             return skipped
-        return self._combine(low, self._contribution(r[:count], low[:count], None))
+        return self._combine(low, self._contribution(r, r[:count], low[:count], None, maps))
 
     def skip(self, r: torch.Tensor) -> torch.Tensor:
         """What the level makes of a signal without details: A D r. The block does not run."""
         return self.forward(r, 0)
 
-    def _contribution(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
-        """psi b(diff), b(r) - b(U low) or g b(r), on the next grid."""
+    def map_without_block(self, r: torch.Tensor) -> torch.Tensor:
+        """The last signal on the grid `size` where the level is skipped: r, with the channels that it has otherwise."""
+        if self.tells_map:
+            whole: torch.Tensor = cast(Any, self.block).without_features(r)
+            return whole
+        wider = not self.strided and self.block_features == self.out_features != self.in_features
+        return self.projection(r) if wider else r
+
+    def _map(self, r: torch.Tensor, y: torch.Tensor, inside: torch.Tensor | None) -> torch.Tensor:
+        """The last signal on the grid `size`, where the block gave `y` for the first samples, `inside` on its way."""
+        whole = self.map_without_block(r)
+        if inside is not None:
+            return _add_first(whole, inside)
+        if self.strided or whole.shape[1] != y.shape[1]:
+            return whole
+        return _add_first(whole, reject_constant(y) if self.psi else y)
+
+    def _contribution(
+        self,
+        whole: torch.Tensor,
+        r: torch.Tensor,
+        low: torch.Tensor,
+        gate: torch.Tensor | None,
+        maps: list[torch.Tensor] | None,
+    ) -> torch.Tensor:
+        """psi b(diff), b(r) - b(U low) or g b(r), on the next grid; `r` may be the first samples of the whole batch."""
         ways = {"paper": self._answer, "difference": self._bracket, "gated": self._gated_answer}
-        y = ways[self.form](r, low, gate)
+        inside: list[torch.Tensor] | None = None if maps is None else []
+        y = ways[self.form](r, low, gate, inside)
+        if maps is not None:
+            maps.append(self._map(whole, y, inside[0] if inside else None))
         if self.strided:
             return reject_constant(y) if self.psi else y
         way = self.down if self.hand_down is None else self.hand_down
@@ -245,7 +284,7 @@ class LaplacianResidual(nn.Module):
             return reject_constant(smoothed)
         return smoothed - y.mean(dim=tuple(range(2, y.ndim)), keepdim=True)
 
-    def _answer(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+    def _answer(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, _: object) -> torch.Tensor:
         """b(diff), on the block's own grid."""
         if self.takes_context:
             smooth = self.up(low)
@@ -254,7 +293,7 @@ class LaplacianResidual(nn.Module):
             y = self.block(_gated(self.up.taken_from(r, low), gate))
         return y
 
-    def _bracket(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+    def _bracket(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, _: object) -> torch.Tensor:
         """b(r) - b(U low), on the block's own grid; gated, b(U low + gate diff) - b(U low), and zero where gate is."""
         smooth = self.up(low)
         if gate is not None:
@@ -262,16 +301,26 @@ class LaplacianResidual(nn.Module):
         answers = answer_both(self.block, torch.cat([r, smooth]), smooth if self.takes_context else None)
         return subtract_halves(answers, gate, self.bracket_norm)
 
-    def _gated_answer(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
-        """g b(r), on the block's own grid; `gate` multiplies the details before the block and the energy see them."""
+    def _gated_answer(
+        self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, inside: list[torch.Tensor] | None
+    ) -> torch.Tensor:
+        """g b(r), on the block's own grid; `gate` multiplies the details before the block and the energy see them.
+
+        Where `inside` is given, g times what the block tells of its way there is appended.
+        """
+        arguments: list[Any] = [r]
         if gate is not None or self.takes_context:
             smooth = self.up(low)
             diff = _gated(r - smooth, gate)
-            r = smooth + diff
-            y: torch.Tensor = self.block(r, smooth) if self.takes_context else self.block(r)
-            return y * self._openness(diff[:, : self.reads]).to(y.dtype)
-        opened = self._openness(self._read_details(r, low))
-        y = self.block(r)
+            arguments = [smooth + diff, smooth] if self.takes_context else [smooth + diff]
+            opened = self._openness(diff[:, : self.reads])
+        else:
+            opened = self._openness(self._read_details(r, low))
+        if inside is not None and self.tells_map:
+            arguments.append(inside)
+        y: torch.Tensor = self.block(*arguments)
+        if inside:
+            inside[0] = inside[0] * opened.to(inside[0].dtype)
         return y * opened.to(y.dtype)
 
     def _read_details(self, r: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
