@@ -85,8 +85,9 @@ def test_features_of_every_level() -> None:
     model = small().eval()
     x = torch.rand(2, 3, 12, 12)
     shapes = [tuple(features.shape[1:]) for features in model.forward_levels(x)]
-    assert shapes == [(4, 12, 12), (6, 8, 8), (8, 5, 5), (8, 5, 5)]
-    assert [f.shape[-1] for f in model.forward_levels(torch.rand(2, 3, 7, 7))] == [8, 5, 5]
+    assert shapes == [(4, 12, 12), (6, 8, 8), (8, 5, 5)]
+    assert [f.shape[-1] for f in model.forward_levels(torch.rand(2, 3, 7, 7))] == [12, 8, 5]
+    assert [f.shape[-1] for f in model.forward_levels(x, indices=(0, 2))] == [12, 5]
     features = model.forward_features(x)
     assert torch.equal(features, model.forward_levels(x)[-1])
     assert torch.allclose(model.head(features), model(x))

@@ -59,7 +59,7 @@ def assert_same(maps: list[torch.Tensor], others: list[torch.Tensor], tolerance:
 def test_skipping_is_exact_at_every_index() -> None:
     skipping = []
 
-    @settings(max_examples=80)
+    @settings(max_examples=30)
     @given(networks())
     @torch.no_grad()
     def law(case: Case) -> None:
@@ -75,7 +75,7 @@ def test_skipping_is_exact_at_every_index() -> None:
     assert sum(skipping) >= len(skipping) / 2
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(networks())
 @torch.no_grad()
 def test_the_block_of_a_level_shows_in_its_own_map(case: Case) -> None:
@@ -87,7 +87,7 @@ def test_the_block_of_a_level_shows_in_its_own_map(case: Case) -> None:
         r = level(r)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.data(), networks())
 @torch.no_grad()
 def test_maps_do_not_depend_on_the_sampling_of_the_input(data: st.DataObject, case: Case) -> None:
@@ -96,7 +96,7 @@ def test_maps_do_not_depend_on_the_sampling_of_the_input(data: st.DataObject, ca
     assert_same(case.model.forward_levels(finer), case.model.forward_levels(case.x))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.data(), networks())
 @torch.no_grad()
 def test_the_list_has_one_length_and_every_map_one_shape(data: st.DataObject, case: Case) -> None:
@@ -111,7 +111,7 @@ def test_the_list_has_one_length_and_every_map_one_shape(data: st.DataObject, ca
     assert len(set(info.grid())) == len(info) == len(maps)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.data(), networks())
 @torch.no_grad()
 def test_the_cheap_policy_gives_the_maps_of_the_smoothed_input(data: st.DataObject, case: Case) -> None:
@@ -149,10 +149,8 @@ def test_dropping_levels_in_training_gives_the_maps_of_a_lower_input(kind: str) 
         lower = resample(x, left)
         expected = copy.deepcopy(model)
         expected.dropout.eval()
-        if kind != "paper" or dropped == (1.0, 0.0):
-            assert_same(model.forward_levels(x), expected.forward_levels(lower, adapt=False))
-        else:  # the block of a level that all samples lose sees zeros, in whose batch statistics nothing is left
-            assert_same(model.eval().forward_levels(lower), model.forward_levels(lower, adapt=False))
+        # In training, norms divide the rounding noise of an empty band by little.
+        assert_same(model.forward_levels(x), expected.forward_levels(lower, adapt=False), 1e-6)
 
 
 @pytest.mark.parametrize("draw", ["sample", "stratified", "batch"])

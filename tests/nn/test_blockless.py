@@ -79,7 +79,7 @@ def test_lowering_the_input_is_lowering_at_each_level(
         torch.manual_seed(1)
         ahead = what_the_base_gets(model, x)
         with monkeypatch.context() as patch:
-            patch.setattr("arrn.nn.arrn.lower_ahead", lambda x, steps, kept: (x, kept))
+            patch.setattr("arrn.nn.chain.lower_ahead", lambda x, steps, kept: (x, kept))
             torch.manual_seed(1)
             at_each_level = what_the_base_gets(model, x)
         torch.testing.assert_close(ahead, at_each_level)

@@ -170,12 +170,9 @@ def test_features_come_in_the_order_of_the_input() -> None:
     x = torch.randn(8, 3, 11, 11, dtype=torch.float64)
     x[:, 0] += torch.arange(8.0).view(-1, 1, 1) * 100  # tells the samples apart whatever is dropped
     model.dropout.eval()
-    top = model.forward_levels(x)[0]
     smoothed = torch.stack([model.forward_features(resample(x, size)) for size in model.sizes])
     model.dropout.train()
-    received = model.forward_levels(x)[:3]
-    assert torch.allclose(received[0], top)
-    for level in received:
+    for level in model.forward_levels(x):
         steps = level.mean(dim=(1, 2, 3)).diff()
         assert bool((steps > 0).all() or (steps < 0).all())
     distance = (model.forward_features(x)[None] - smoothed).flatten(2).norm(dim=-1) / smoothed.flatten(2).norm(dim=-1)

@@ -147,8 +147,8 @@ class Backbone(Network):
         """No classes: features."""
         return 0
 
-    @property
-    def policy(self) -> Policy:  # type: ignore[override]  # the network's
+    @property  # type: ignore[override]  # it always has one
+    def policy(self) -> Policy:
         """The level for sizes between two grids: ``"exact"`` or ``"cheap"``."""
         return self.network.policy
 
