@@ -94,10 +94,8 @@ def train(model: Segmenter, scenes: Scenes, steps: int, batch: int = 32) -> None
 @torch.no_grad()
 def intersection_over_union(model: Segmenter, images: torch.Tensor, masks: torch.Tensor, size: int) -> float:
     """Of animals and vehicles, the mean, where the images are smoothed down to `size`; masks keep their resolution."""
-    found = []
-    for part in images.split(100):
-        found.append(model(resample(model.backbone.metadata.normalise(part), size)).argmax(1))
-    answers = torch.cat(found)
+    parts = (model.backbone.metadata.normalise(part) for part in images.split(100))
+    answers = torch.cat([model(resample(part, size)).argmax(1) for part in parts])
     shares = [((answers == n) & (masks == n)).sum() / ((answers == n) | (masks == n)).sum() for n in (0, 1)]
     return float(sum(shares) / 2)
 

@@ -15,7 +15,7 @@ def run(name: str, **options: Any) -> dict[int, Any]:
 
 def test_every_example_is_run_here() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
-    assert names == {"adapt_resnet50.py", "finetune_transplant.py", "segmentation_features.py"}
+    assert names == {"adapt_resnet50.py", "finetune_transplant.py", "segmentation.py"}
 
 
 def test_adapting_a_resnet50(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +33,10 @@ def test_finetuning_a_transplant(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(source_at_8.rstrip("%")) < 50
 
 
-def test_segmenting_with_the_features_of_every_level() -> None:
-    shares = run("segmentation_features.py")
-    assert shares[32] > 0.95
-    assert shares[8] > 0.9
+def test_segmenting_scenes_of_photographs() -> None:
+    pytest.importorskip("torchvision")
+    shares = run("segmentation.py", steps=3, tested=20)
+    assert list(shares) == ["with Laplacian dropout", "without"]
+    for by_size in shares.values():
+        assert list(by_size) == [64, 32, 16]
+        assert all(0 < share < 1 for share in by_size.values())

@@ -21,6 +21,7 @@ from arrn.gpu import Replay
 from arrn.metadata import Metadata
 from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN, AdaptedARRN
+from arrn.nn.backbone import Backbone
 from arrn.nn.inference import Frozen
 from arrn.nn.introspection import multiply_adds, unwrap
 from arrn.nn.network import as_network, channels_of
@@ -87,6 +88,8 @@ class Predictor(AnyPredictor):
             raise ArrnError(f"capture records CUDA graphs, and the device is {self.device.type}: leave it out here")
         folder = None if isinstance(network, nn.Module) else network
         model = copy.deepcopy(unwrap(network)) if isinstance(network, nn.Module) else _open(network)
+        if isinstance(model, Backbone):
+            raise ArrnError("a backbone gives feature maps, not the probabilities of classes: take the whole network")
         known = metadata or getattr(model, "metadata", None) or Metadata()
         if known.mean is None or known.std is None:
             raise ArrnError(
