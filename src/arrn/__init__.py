@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arrn import models, nn, signal, testing
+    from arrn.creating import create_backbone, create_model
     from arrn.deploy import Predictor
     from arrn.errors import ArrnError, ConstancyError
     from arrn.models import list_models, transplant
-    from arrn.saving import create_backbone, create_model, load, save
+    from arrn.saving import load, save
 
 __version__ = "0.1.0"
 
@@ -39,8 +40,8 @@ _HOMES = {
     "ArrnError": "arrn.errors",
     "ConstancyError": "arrn.errors",
     "Predictor": "arrn.deploy",
-    "create_backbone": "arrn.saving",
-    "create_model": "arrn.saving",
+    "create_backbone": "arrn.creating",
+    "create_model": "arrn.creating",
     "list_models": "arrn.models",
     "load": "arrn.saving",
     "save": "arrn.saving",

@@ -1,6 +1,6 @@
 """A network as a directory: its tensors in `model.safetensors`, all else about it in `config.json`.
 
-`save` writes it; `load` reads it, and so does `create_model` with `pretrained`, for the weights to start from.
+`save` writes it; `load` reads it, and so does `arrn.creating` for the weights that a new network starts from.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ from arrn.model_folder import (
     read_config,
     read_shapes,
     read_tensors,
-    shipped_weights,
     write_model,
 )
 from arrn.models import registry
 from arrn.models.limits import built_within, check_options, seems_large
 from arrn.models.rebuilding import config_for
-from arrn.nn.backbone import Backbone
 from arrn.nn.introspection import COMPILED, first_not_finite, unwrap
 from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, plain_option
 
@@ -108,18 +106,18 @@ def load(
 
 
 def _load_there(path: str | os.PathLike[str], dtype: torch.dtype | Literal["saved"] | None) -> nn.Module:
-    saved = _read(Path(path))
+    saved = read_saved(Path(path))
     weights = saved.weights
     try:
         return _load(saved, dtype)
     except ArrnError:
-        again = _read(Path(path))
+        again = read_saved(Path(path))
         if (again, again.weights) == (saved, weights):
             raise
         return _load(again, dtype)  # somebody saved a network there meanwhile
 
 
-def _load(saved: _Saved, dtype: torch.dtype | Literal["saved"] | None) -> nn.Module:
+def _load(saved: Saved, dtype: torch.dtype | Literal["saved"] | None) -> nn.Module:
     model = saved.build({})
     as_read = _as_saved if dtype == "saved" else _widened
     buffer_dtypes = {module: as_read(own) for module, own in saved.buffer_dtypes.items()}
@@ -146,89 +144,6 @@ def _widened(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.is_floating_point and dtype.itemsize < torch.float32.itemsize else dtype
 
 
-def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = None, **options: Any) -> nn.Module:
-    """Builds a network by name.
-
-    The generic builder ``"arrn"`` makes any ladder; see `arrn.models.LadderOptions` for its options.
-
-    Args:
-        name: one of `arrn.list_models`; or ``"timm:NAME"`` or ``"torchvision:NAME"``, the transplant of a network of
-            these libraries; or ``"package.module:function"`` of a module in `arrn.models.importing`.
-        pretrained: True for the weights that belong to the name: those of a library's network, from its cache or the
-            network, or those in ``weights/NAME`` of the clone of the repository that `arrn` runs from. Or a folder
-            that `arrn.save` wrote for a network of that name. From a folder, options that are not given are the saved
-            ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
-        options: of the model. Every adaptive network also takes ``features_only=True`` and `out_indices`, for a
-            `Backbone` of it: see `create_backbone`.
-
-    Raises:
-        ArrnError: for a name or an option that is not known; for what `load` refuses, and for the weights of another
-            model.
-
-    >>> model = create_model("arrn", sizes=(16, 8), features=(8, 16), depth=1, num_classes=4)
-    >>> model.sizes
-    (16, 8)
-    """
-    if pretrained is None or pretrained is False:
-        return registry.create_model(name, **options)
-    registry.model_options(name)  # a name that is not known is the first thing to say
-    if options.get("features_only") and not _holds_backbone(pretrained):
-        whole = {key: value for key, value in options.items() if key not in registry.BACKBONE_OPTIONS}
-        return Backbone(create_model(name, pretrained, **whole), options.get("out_indices"))
-    if pretrained is True:
-        if (builder := registry.pretrained_builder(name)) is not None:
-            return registry.build_model(name, builder, options)
-        pretrained = shipped_weights(name)
-    if not isinstance(pretrained, str | os.PathLike):
-        raise ArrnError(f"pretrained takes True or the folder that arrn.save wrote, got {pretrained!r}")
-    saved = _read(Path(pretrained))
-    if saved.name != name:
-        raise ArrnError(f"{pretrained} holds the weights of {saved.name!r}, not of {name!r}")
-    if saved.options.get("features_only") and not options.get("features_only"):
-        raise ArrnError(f"{pretrained} holds a backbone, not a whole network: arrn.load({str(pretrained)!r}) reads it")
-    classes = options.pop("num_classes", None)  # the saved classifier must fit the saved weights first
-    model = saved.build(options)
-    saved.fill(model, None)
-    if classes is not None and classes != classes_of(model):
-        change_option(model, "num_classes", classes)
-    return model
-
-
-def _holds_backbone(pretrained: object) -> bool:
-    return isinstance(pretrained, str | os.PathLike) and bool(_read(Path(pretrained)).options.get("features_only"))
-
-
-def create_backbone(
-    name: str,
-    out_indices: Sequence[int] | None = None,
-    pretrained: str | os.PathLike[str] | bool | None = None,
-    **options: Any,
-) -> Backbone:
-    """Builds an adaptive network without its head, which answers by feature maps: ``features_only=True`` of timm.
-
-    The list has the same length, and its maps the same channels and grids, for inputs of every size.
-
-    Args:
-        name: an adaptive network, as for `create_model`.
-        out_indices: the maps that are given, counted from the highest resolution, negative ones from the end; None is
-            all of them.
-        pretrained: as for `create_model`: the weights of a whole network, whose head is left out.
-        options: of the model.
-
-    Raises:
-        ArrnError: for a network that does not adapt, for indices of no map, and as `create_model`.
-
-    >>> backbone = create_backbone("arrn_small", out_indices=(0, 1))
-    >>> backbone.feature_info.channels(), backbone.feature_info.reduction()
-    ([16, 32], [1, 2])
-    >>> [tuple(features.shape) for features in backbone(torch.rand(1, 3, 20, 30))]
-    [(1, 16, 32, 32), (1, 32, 16, 16)]
-    """
-    backbone = create_model(name, pretrained, features_only=True, out_indices=out_indices, **options)
-    assert isinstance(backbone, Backbone)
-    return backbone
-
-
 # What builders raise for options that mean nothing.
 _NO_MODEL = (
     ArithmeticError,
@@ -247,7 +162,7 @@ def _in_short(error: Exception) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Saved:
+class Saved:
     """What `CONFIG` says: builder and options, what was changed after building, dtypes, metadata, checksum."""
 
     directory: Path
@@ -348,11 +263,12 @@ class _Saved:
         model.load_state_dict({name: tensors[_uncompiled(name)] for name in model.state_dict()})
 
 
-def _read(directory: Path) -> _Saved:
+def read_saved(directory: Path) -> Saved:
+    """What the configuration of a saved network says, without its weights."""
     document = read_config(directory)
     try:
         model = document["model"]
-        return _Saved(
+        return Saved(
             directory=directory,
             name=model["name"],
             options={**model["options"]},

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from arrn.creating import create_model as pretrained_model
 from arrn.data import Examined, Form, frame, word_for
 from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
@@ -19,7 +20,6 @@ from arrn.nn.arrn import ARRN
 from arrn.nn.network import Network, as_network, note_option, signal_axes
 from arrn.runs.settings import RunSettings
 from arrn.runtime.aspect import Aspect
-from arrn.saving import create_model as pretrained_model
 from arrn.signal.grid import Grid, covers, format_grid
 from arrn.training.recipe import Recipe
 from arrn.training.step import dropout_for

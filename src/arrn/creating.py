@@ -1,0 +1,101 @@
+"""Networks by name: fresh, with weights to start from, or as backbones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from arrn.errors import ArrnError
+from arrn.model_folder import shipped_weights
+from arrn.models import registry
+from arrn.nn.backbone import Backbone
+from arrn.nn.network import change_option, classes_of
+from arrn.saving import read_saved
+
+
+def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = None, **options: Any) -> nn.Module:
+    """Builds a network by name.
+
+    The generic builder ``"arrn"`` makes any ladder; see `arrn.models.LadderOptions` for its options.
+
+    Args:
+        name: one of `arrn.list_models`; or ``"timm:NAME"`` or ``"torchvision:NAME"``, the transplant of a network of
+            these libraries; or ``"package.module:function"`` of a module in `arrn.models.importing`.
+        pretrained: True for the weights that belong to the name: those of a library's network, from its cache or the
+            network, or those in ``weights/NAME`` of the clone of the repository that `arrn` runs from. Or a folder
+            that `arrn.save` wrote for a network of that name. From a folder, options that are not given are the saved
+            ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
+        options: of the model. Every adaptive network also takes ``features_only=True`` and `out_indices`, for a
+            `Backbone` of it: see `create_backbone`.
+
+    Raises:
+        ArrnError: for a name or an option that is not known; for what `load` refuses, and for the weights of another
+            model.
+
+    >>> model = create_model("arrn", sizes=(16, 8), features=(8, 16), depth=1, num_classes=4)
+    >>> model.sizes
+    (16, 8)
+    """
+    if pretrained is None or pretrained is False:
+        return registry.create_model(name, **options)
+    registry.model_options(name)  # a name that is not known is the first thing to say
+    if options.get("features_only") and not _holds_backbone(pretrained):
+        whole = {key: value for key, value in options.items() if key not in registry.BACKBONE_OPTIONS}
+        return Backbone(create_model(name, pretrained, **whole), options.get("out_indices"))
+    if pretrained is True:
+        if (builder := registry.pretrained_builder(name)) is not None:
+            return registry.build_model(name, builder, options)
+        pretrained = shipped_weights(name)
+    if not isinstance(pretrained, str | os.PathLike):
+        raise ArrnError(f"pretrained takes True or the folder that arrn.save wrote, got {pretrained!r}")
+    saved = read_saved(Path(pretrained))
+    if saved.name != name:
+        raise ArrnError(f"{pretrained} holds the weights of {saved.name!r}, not of {name!r}")
+    if saved.options.get("features_only") and not options.get("features_only"):
+        raise ArrnError(f"{pretrained} holds a backbone, not a whole network: arrn.load({str(pretrained)!r}) reads it")
+    classes = options.pop("num_classes", None)  # the saved classifier must fit the saved weights first
+    model = saved.build(options)
+    saved.fill(model, None)
+    if classes is not None and classes != classes_of(model):
+        change_option(model, "num_classes", classes)
+    return model
+
+
+def _holds_backbone(pretrained: object) -> bool:
+    return isinstance(pretrained, str | os.PathLike) and bool(read_saved(Path(pretrained)).options.get("features_only"))
+
+
+def create_backbone(
+    name: str,
+    out_indices: Sequence[int] | None = None,
+    pretrained: str | os.PathLike[str] | bool | None = None,
+    **options: Any,
+) -> Backbone:
+    """Builds an adaptive network without its head, which answers by feature maps: ``features_only=True`` of timm.
+
+    The list has the same length, and its maps the same channels and grids, for inputs of every size.
+
+    Args:
+        name: an adaptive network, as for `create_model`.
+        out_indices: the maps that are given, counted from the highest resolution, negative ones from the end; None is
+            all of them.
+        pretrained: as for `create_model`: the weights of a whole network, whose head is left out.
+        options: of the model.
+
+    Raises:
+        ArrnError: for a network that does not adapt, for indices of no map, and as `create_model`.
+
+    >>> import torch
+    >>> backbone = create_backbone("arrn_small", out_indices=(0, 1))
+    >>> backbone.feature_info.channels(), backbone.feature_info.reduction()
+    ([16, 32], [1, 2])
+    >>> [tuple(features.shape) for features in backbone(torch.rand(1, 3, 20, 30))]
+    [(1, 16, 32, 32), (1, 32, 16, 16)]
+    """
+    backbone = create_model(name, pretrained, features_only=True, out_indices=out_indices, **options)
+    assert isinstance(backbone, Backbone)
+    return backbone
