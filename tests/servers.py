@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from arrn.runtime.serving.server_settings import ServerSettings
 from pictures import encoded, picture
 
 CLASSES = ("dark", "bright", "other")
+PATIENCE = 60.0
+"""Seconds after which a test gives up on what should have happened: no test passes or fails by how fast it is."""
 
 
 class Brightness(Predictor):
@@ -25,7 +28,6 @@ class Brightness(Predictor):
     Attributes:
         batches: the level and the number of signals of each run.
         go: the network waits until this is set.
-        delay: seconds of a run, by level.
     """
 
     def __init__(self, ndim: int = 2, channels: int = 3, classes: Sequence[str] | None = CLASSES) -> None:
@@ -36,7 +38,7 @@ class Brightness(Predictor):
         self.go.set()
 
     def run(self, level: int, signals: Sequence[np.ndarray]) -> np.ndarray:
-        self.go.wait(20)
+        self.go.wait(PATIENCE)
         self.batches.append((level, len(signals)))
         if any(signal.flat[0] == 13 for signal in signals):
             raise ZeroDivisionError("thirteen")
@@ -54,10 +56,14 @@ class Running:
 
     def __init__(self, server: GracefulServer, port: int, thread: threading.Thread) -> None:
         self.server, self.answering, self.port, self.thread = server, server.answering, port, thread
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE, trust_env=False)
 
     def send(self, content: bytes, kind: str = "image/png", path: str = "/predict", **headers: str) -> httpx.Response:
         return self.client.post(path, content=content, headers={"Content-Type": kind} | headers)
+
+    def change(self, **settings: object) -> None:
+        """Other limits from the next request on; those of connections and of the batcher stay."""
+        self.answering.settings = dataclasses.replace(self.answering.settings, **settings)
 
     def send_form(self, *files: bytes, path: str = "/predict") -> httpx.Response:
         return self.client.post(path, files=[("file", (f"{n}.png", content)) for n, content in enumerate(files)])
@@ -77,7 +83,7 @@ def serving(predictor: Predictor, **settings: object) -> Iterator[Running]:
     finally:
         running.client.close()
         server.stop()
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 

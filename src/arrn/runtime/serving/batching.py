@@ -92,6 +92,7 @@ class Batcher:
         most_bytes: of their data.
         workers: threads that run the network.
         on_batch: told the level, the number of signals and the seconds of each batch that was answered.
+        clock: tells the seconds.
 
     >>> batcher = Batcher(lambda level, signals: np.array([[s.mean(), 1 - s.mean()] for s in signals]))
     >>> batcher.submit(0, np.full((3, 8, 8), 0.25)).result().probabilities
@@ -110,8 +111,9 @@ class Batcher:
         most_bytes: int = 2**30,
         workers: int = 1,
         on_batch: Callable[[int, int, float], None] = lambda level, count, seconds: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._run, self._on_batch = run, on_batch
+        self._run, self._on_batch, self._time = run, on_batch, clock
         self._delay, self._most, self._most_weight = delay, most, most_weight
         self._most_held, self._most_bytes = most_held, most_bytes
         self._lines: defaultdict[int, _Line] = defaultdict(_Line)
@@ -152,7 +154,7 @@ class Batcher:
             line = self._lines[level]
             if not line.waiting:  # time that it did not use earlier gives it no claim
                 line.spent = max(line.spent, self._clock)
-            line.waiting.append(_Waiting(signal, weight, future, time.monotonic()))
+            line.waiting.append(_Waiting(signal, weight, future, self._time()))
             self._changed.notify()
         return future
 
@@ -174,7 +176,7 @@ class Batcher:
     @property
     def longest_running(self) -> float:
         """Seconds since the oldest batch began that still runs; 0 where none does."""
-        now = time.monotonic()
+        now = self._time()
         return max((now - began for began in list(self._began.values())), default=0.0)
 
     def close(self, patience: float | None = None) -> None:
@@ -202,7 +204,7 @@ class Batcher:
             if taken is None:
                 return
             level, entries, size = taken
-            began = time.monotonic()
+            began = self._time()
             try:
                 answers = self._answer(level, entries, began) if entries else 0
             except BaseException:  # of `on_batch`, say: a thread that ends would leave every later request waiting
@@ -215,7 +217,7 @@ class Batcher:
                 self._began.pop(number, None)
                 self._held -= size[0]
                 self._bytes -= size[1]
-                self._lines[level].spent += time.monotonic() - began
+                self._lines[level].spent += self._time() - began
                 if entries:
                     self._failures = 0 if answers else self._failures + 1
                 del taken, entries  # nothing is held while the next batch is waited for
@@ -224,7 +226,7 @@ class Batcher:
         """Waits for a batch: its level, what is not cancelled of it, and the signals and bytes that it frees."""
         with self._changed:
             while True:
-                now = time.monotonic()
+                now = self._time()
                 lines = {level: line for level, line in self._lines.items() if line.waiting}
                 ready = [level for level, line in lines.items() if self._until_ready(line, now) <= 0]
                 if ready:
@@ -270,7 +272,7 @@ class Batcher:
             _log.error("the network failed on one input", exc_info=error)
             entries[0].future.set_exception(NetworkError(f"the network failed on this input ({_name(error)})"))
             return 0
-        computed = time.monotonic() - began
+        computed = self._time() - began
         self._on_batch(level, len(entries), computed)
         answers = 0
         for entry, row in zip(entries, rows, strict=True):
