@@ -1,18 +1,21 @@
 """A load for a running server: many connections that send files of all sizes, corrupt ones and slow ones among them.
 
 Each answer is compared with the right one, and each request must get an answer. `drive` is what tests and
-`arrn benchmark serve` use; its client is one event loop of this process.
+`arrn benchmark load` use; its client is one event loop of this process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
+import math
 import random
 import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +71,11 @@ class LoadReport:
     memory: list[int] = field(default_factory=list)
 
     @property
+    def together(self) -> float:
+        """How many inputs ran together, on average over the answers."""
+        return statistics.mean(self.batches) if self.batches else 0.0
+
+    @property
     def rate(self) -> float:
         """Right answers a second."""
         return self.answers / self.seconds if self.seconds else 0.0
@@ -79,12 +87,11 @@ class LoadReport:
 
     def summary(self) -> str:
         """All of it in a line."""
-        together = statistics.mean(self.batches) if self.batches else 0.0
         memory = f", memory {self.memory[0] / 1e6:.0f} to {self.memory[-1] / 1e6:.0f} MB" if self.memory else ""
         return (
             f"{self.requests:,} requests in {self.seconds:.1f} s: {self.answers:,} right answers ({self.rate:.0f} a "
-            f"second, {together:.1f} together), {self.refusals:,} corrupt files refused, {self.cut_off} slow senders "
-            f"cut off, {self.wrong} wrong, {self.lost} lost; half within {1e3 * self.latency(0.5):.0f} ms, 99% within "
+            f"second, {self.together:.1f} together), {self.refusals:,} corrupt files refused, {self.cut_off} slow "
+            f"senders cut off, {self.wrong} wrong, {self.lost} lost; half within {1e3 * self.latency(0.5):.0f} ms, 99% within "
             f"{1e3 * self.latency(0.99):.0f} ms{memory}"
         )
 
@@ -93,7 +100,8 @@ async def drive(
     address: tuple[str, int],
     samples: Sequence[LoadSample],
     *,
-    seconds: float,
+    seconds: float = math.inf,
+    requests: int | None = None,
     connections: int = 32,
     slow: int = 0,
     forms: float = 0.0,
@@ -101,12 +109,13 @@ async def drive(
     watch: bool = False,
     seed: int = 0,
 ) -> LoadReport:
-    """Sends samples for some time, each connection one request after another.
+    """Sends samples for some time, or so many of them, each connection one request after another.
 
     Args:
         address: host and port of the server.
         samples: what is drawn from.
         seconds: after which no new request is sent; what was sent is waited for.
+        requests: that a connection sends at most; a slow one then sends one pair.
         connections: at once.
         slow: how many of the connections send slowly: in turn a file in pieces, which is to be answered, and one that
             does not end, which is to be cut off.
@@ -122,11 +131,25 @@ async def drive(
         _Client(address, samples, random.Random(f"{seed} {number}"), report, forms, tolerance)
         for number in range(connections)
     ]
-    work = [client.send_slowly(end) if number < slow else client.send(end) for number, client in enumerate(clients)]
-    watching = [_watch(address, end, report)] if watch else []
-    await asyncio.gather(*work, *watching)
+    work = [
+        client.send_slowly(_rounds(end, requests and 1)) if number < slow else client.send(_rounds(end, requests))
+        for number, client in enumerate(clients)
+    ]
+    watching = asyncio.ensure_future(_watch(address, report)) if watch else None
+    await asyncio.gather(*work)
+    if watching is not None:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching  # what went wrong in it is told
     report.seconds = time.monotonic() - began
     return report
+
+
+def _rounds(end: float, most: int | None) -> Iterator[int]:
+    """Counts until the time is over, or there are enough."""
+    return itertools.takewhile(
+        lambda number: time.monotonic() < end and (most is None or number < most), itertools.count()
+    )
 
 
 class _Client:
@@ -145,8 +168,8 @@ class _Client:
         self.forms, self.tolerance = forms, tolerance
         self.connection = _Connection(address)
 
-    async def send(self, end: float) -> None:
-        while time.monotonic() < end:
+    async def send(self, rounds: Iterable[int]) -> None:
+        for _ in rounds:
             if self.rng.random() < self.forms:
                 files = self.rng.choices(self.samples, k=self.rng.randint(2, _MOST_IN_FORM))
                 body, kind = _form(files), f"multipart/form-data; boundary={_BOUNDARY}"
@@ -158,8 +181,8 @@ class _Client:
             self.report.latencies.append(time.monotonic() - began)
         self.connection.close()
 
-    async def send_slowly(self, end: float) -> None:
-        while time.monotonic() < end:
+    async def send_slowly(self, rounds: Iterable[int]) -> None:
+        for _ in rounds:
             sample = self.rng.choice(self.samples)
             head, body = _head(sample.kind, len(sample.content)), sample.content
             pieces = [body[start : start + len(body) // 4 + 1] for start in range(0, len(body), len(body) // 4 + 1)]
@@ -277,13 +300,15 @@ def _form(files: Sequence[LoadSample]) -> bytes:
     return b"\r\n".join([*parts, f"--{_BOUNDARY}--\r\n".encode()])
 
 
-async def _watch(address: tuple[str, int], end: float, report: LoadReport) -> None:
-    while time.monotonic() < end:
+async def _watch(address: tuple[str, int], report: LoadReport) -> None:
+    while True:
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: load\r\nConnection: close\r\n\r\n")
-        text = (await reader.read()).decode()
-        writer.close()
+        try:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: load\r\nConnection: close\r\n\r\n")
+            text = (await reader.read()).decode()
+        finally:
+            writer.close()
         found = re.search(r"^process_resident_memory_bytes (\S+)", text, re.MULTILINE)
         if found is not None:
             report.memory.append(round(float(found[1])))
-        await asyncio.sleep(min(1.0, max(0.0, end - time.monotonic())))
+        await asyncio.sleep(1.0)

@@ -13,6 +13,7 @@ from arrn.benchmarks.floors import Ceilings, measure_ceilings
 from arrn.benchmarks.inference import benchmark_inference
 from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.resampling import benchmark_resampling
+from arrn.benchmarks.serving import benchmark_serving
 from arrn.benchmarks.settings import BenchmarkSettings
 from arrn.benchmarks.step import benchmark_augmentation, benchmark_recipe, benchmark_step
 from arrn.errors import ArrnError, unknown_name
@@ -33,7 +34,10 @@ SUBJECTS: dict[str, Callable[[BenchmarkSettings, Ceilings], list[Measurement]]] 
     "augmentation": benchmark_augmentation,
     "recipe": benchmark_recipe,
 }
-"""What can be measured, by name."""
+"""What can be measured of a model, by name."""
+
+LOAD = "load"
+"""The subject that is measured of a server over a saved network, and only when it is asked for by name."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,11 @@ class BenchmarkReport:
 
 
 def pick_subjects(name: str) -> list[str]:
-    """The subjects that a name stands for: itself, or all of them."""
+    """The subjects that a name stands for: itself, or all of a model's."""
     if name == "all":
         return list(SUBJECTS)
-    if name not in SUBJECTS:
-        raise unknown_name("subject", name, ("all", *SUBJECTS))
+    if name not in (*SUBJECTS, LOAD):
+        raise unknown_name("subject", name, ("all", *SUBJECTS, LOAD))
     return [name]
 
 
@@ -68,14 +72,16 @@ def run_benchmark(
     say: Callable[[str], None] = lambda text: None,
     show: Callable[[str, BenchmarkReport], None] = lambda subject, report: None,
 ) -> BenchmarkReport:
-    """Measures the ceilings of the device, then each subject.
+    """Measures the ceilings of the device, then each subject; of `LOAD` no ceilings.
 
     Args:
-        subjects: names of `SUBJECTS`.
+        subjects: names of `SUBJECTS`, or `LOAD` alone.
         settings: of all of them.
         say: told what is measured now.
         show: given each subject when it is done, and the report so far.
     """
+    if list(subjects) == [LOAD]:
+        return _run_load(settings, say, show)
     tune_device(settings.device, one_shape=True)
     # A name or an option that cannot be is said before the first minute has passed.
     for name in settings.baselines:
@@ -99,6 +105,15 @@ def run_benchmark(
         measured = SUBJECTS[subject](settings, ceilings)
         report = dataclasses.replace(report, measurements=[*report.measurements, *measured])
         show(subject, report)
+    return report
+
+
+def _run_load(
+    settings: BenchmarkSettings, say: Callable[[str], None], show: Callable[[str, BenchmarkReport], None]
+) -> BenchmarkReport:
+    described = {"network": str(settings.network), "device": settings.device.type, "seconds": settings.seconds}
+    report = BenchmarkReport(benchmark_serving(settings, say), None, described, provenance())
+    show(LOAD, report)
     return report
 
 

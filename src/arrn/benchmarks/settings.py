@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ class BenchmarkSettings:
         baselines: the networks that inference is compared with.
         compiled: whether `torch.compile` is among the ways.
         quick: a look at whether all works: small, few repetitions, no meaningful times.
+        network: the folder of a saved or exported network, which a server under load runs.
+        seconds: that the load on a server lasts.
     """
 
     model: str = "arrn_cifar10"
@@ -43,11 +46,15 @@ class BenchmarkSettings:
     baselines: Sequence[str] = BASELINES
     compiled: bool = True
     quick: bool = False
+    network: Path | None = None
+    seconds: float = 120.0
 
     def __post_init__(self) -> None:
         for name in ("batches", "resolutions"):
             if any(number < 1 for number in getattr(self, name)):
                 raise ArrnError(f"{name} must be whole numbers of at least 1, got {list(getattr(self, name))}")
+        if not 1 <= self.seconds <= 86_400:
+            raise ArrnError(f"--seconds must be 1 to 86,400, got {self.seconds:g}")
 
     @property
     def dtype(self) -> torch.dtype:

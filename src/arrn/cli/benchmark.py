@@ -31,7 +31,8 @@ _WORDS = {
 
 def benchmark(
     subject: Annotated[
-        str, typer.Argument(help="step, inference, resampling, depthwise, augmentation, recipe or all.")
+        str,
+        typer.Argument(help="step, inference, resampling, depthwise, augmentation, recipe, load or all of a model's."),
     ] = "all",
     *,
     model: Annotated[str, typer.Option(help="A name that `arrn models` lists.")] = "arrn_cifar10",
@@ -56,6 +57,12 @@ def benchmark(
     quick: Annotated[
         bool, typer.Option("--quick", help="See whether all works: small, few repetitions, no meaningful times.")
     ] = False,
+    network: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Of load: the saved or exported network to serve.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Of load: how long it lasts; the rates take half as long again.")
+    ] = 120,
     json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw inference over resolution to this PNG or SVG file.")] = None,
     load: Annotated[
@@ -77,6 +84,8 @@ def benchmark(
     arrn benchmark step --model arrn_cifar10 --device cuda --batch 128 --json step.json
 
     arrn benchmark inference --resolutions 32,16,8 --plot efficiency.png --json inference.json
+
+    arrn benchmark load --network weights/arrn_small --json load.json
 
     arrn benchmark --load inference.json --plot efficiency.png
 
@@ -104,6 +113,8 @@ def benchmark(
         baselines=BASELINES if baselines is None else [name for name in baselines.split(",") if name != "none"],
         compiled=not quick if compiled is None else compiled,
         quick=quick,
+        network=network,
+        seconds=seconds,
     )
 
     def show(measured: str, report: BenchmarkReport) -> None:
@@ -121,6 +132,7 @@ def benchmark(
 
 def _show(subject: str, report: BenchmarkReport) -> None:
     from arrn.benchmarks.inference import last_way_of_all
+    from arrn.benchmarks.report import LOAD
 
     measurements = [measured for measured in report.measurements if measured.subject == subject]
     if not measurements:
@@ -132,6 +144,8 @@ def _show(subject: str, report: BenchmarkReport) -> None:
             print_wide(inference_table(group))
             if alike := last_way_of_all(group):
                 print_wide(falls_table(alike))
+    elif subject == LOAD:
+        print_wide(load_table(measurements))
     else:
         print_wide(times_table(subject, measurements))
     for failure, count in Counter(f"{m.way}: {m.failure}" for m in measurements if m.failure).items():
@@ -265,6 +279,32 @@ def falls_table(measurements: Sequence[Measurement]) -> Table:
             f"{_number(facts, 'seconds_per_multiply_add') / 1e-12:.3g}",
             *(f"{_number(facts, name):.2f}" for name in ("time_falls", "work_falls", "falls_kept")),
         )
+    return table
+
+
+def load_table(measurements: Sequence[Measurement]) -> Table:
+    """What a server answered under load, and how many times as fast in each way."""
+    table = _table(
+        "A server under load",
+        "answers: right ones; together: inputs that ran together, on average; x: times the rate of the first way",
+        ["images", "way"],
+        ["requests", "answers", "wrong", "lost", "a second", "spread", "x", "together", "half in", "99% in", "memory"],
+    )
+    for group in _by_case(measurements):
+        for n, measured in enumerate(group):
+            facts = measured.facts
+            settled, after = (_number(facts, name) / 1e6 for name in ("memory_settled", "memory_after"))
+            table.add_row(
+                *map(shown, [measured.case if n == 0 else "", measured.way]),
+                *(f"{_number(facts, name):,.0f}" for name in ("requests", "answers", "wrong", "lost")),
+                f"{_number(facts, 'answers_a_second'):,.0f}",
+                "" if measured.time is None or len(group) == 1 else f"{measured.time.spread:.0%}",
+                "" if measured.faster is None else f"{measured.faster:.2f}",
+                f"{_number(facts, 'together'):.1f}",
+                *(format_seconds(_number(facts, name)) for name in ("half_within", "most_within")),
+                f"{settled:.0f} to {after:.0f} MB" if "memory_settled" in facts else "",
+                end_section=n == len(group) - 1,
+            )
     return table
 
 
