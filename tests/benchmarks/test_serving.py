@@ -25,6 +25,6 @@ def test_samples_are_of_the_sizes_asked_for_and_some_are_corrupt() -> None:
 
 
 def test_a_program_that_does_not_start_is_told(tmp_path: Path) -> None:
-    with pytest.raises(arrn.ArrnError, match=r"arrn serve did not start: arrn: .*is not a directory"):
-        with serving_program(tmp_path / "none"):
-            pass
+    expected = pytest.raises(arrn.ArrnError, match=r"arrn serve did not start: arrn: .*is not a directory")
+    with expected, serving_program(tmp_path / "none"):
+        pass

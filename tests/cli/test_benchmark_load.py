@@ -41,7 +41,7 @@ def test_the_numbers_are_of_each_way_and_each_range_of_sizes(
     monkeypatch.setattr(subject, "_SLOW", 0)  # whom nothing cuts off for 20 seconds
     numbers = tmp_path / "load.json"
     out = arrn_command(
-        "benchmark", "load", "--network", saved, "--seconds", 3, "--quick", "--device", "cpu", "--json", numbers
+        "benchmark", "load", "--network", saved, "--seconds", 1, "--quick", "--device", "cpu", "--json", numbers
     ).out
     assert options == [
         ("--device", "cpu", "--receive", "3s"),

@@ -91,8 +91,8 @@ class LoadReport:
         return (
             f"{self.requests:,} requests in {self.seconds:.1f} s: {self.answers:,} right answers ({self.rate:.0f} a "
             f"second, {self.together:.1f} together), {self.refusals:,} corrupt files refused, {self.cut_off} slow "
-            f"senders cut off, {self.wrong} wrong, {self.lost} lost; half within {1e3 * self.latency(0.5):.0f} ms, 99% within "
-            f"{1e3 * self.latency(0.99):.0f} ms{memory}"
+            f"senders cut off, {self.wrong} wrong, {self.lost} lost; half within {1e3 * self.latency(0.5):.0f} ms, "
+            f"99% within {1e3 * self.latency(0.99):.0f} ms{memory}"
         )
 
 

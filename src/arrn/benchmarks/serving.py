@@ -176,16 +176,14 @@ def benchmark_serving(settings: BenchmarkSettings, say: Callable[[str], None]) -
         }
         for sizes in _sizes(predictor):
             say(f"rates of {sizes.words}")
-            samples = load_samples(40, _right_by(predictor), sizes.least, sizes.most)
+            samples = load_samples(12 if settings.quick else 40, _right_by(predictor), sizes.least, sizes.most)
             reports: dict[str, list[LoadReport]] = {way: [] for way in addresses}
             for number in range(_ROUNDS):
                 for way, address in addresses.items():
-                    reports[way].append(
-                        asyncio.run(
-                            drive(address, samples, seconds=seconds / 24, connections=_CONNECTIONS, seed=number)
-                        )
-                    )
-                    _check(reports[way][-1])
+                    load = drive(address, samples, seconds=seconds / 24, connections=_CONNECTIONS, seed=number)
+                    report = asyncio.run(load)
+                    _check(report)
+                    reports[way].append(report)
             first = next(iter(reports.values()))
             found += [_measurement(sizes.words, way, each, first) for way, each in reports.items()]
     return found
