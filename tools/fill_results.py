@@ -1,4 +1,4 @@
-"""Puts the tables of `results/` into docs/results.md, between the comments that name a data set.
+"""Puts the tables of `results/` into docs/results.md, between the comments that name a data set or the claims.
 
     python tools/fill_results.py            # after new results, or --check to see whether there is anything to do
 
@@ -13,12 +13,14 @@ import sys
 from pathlib import Path
 
 from arrn.experiments import read_results
+from arrn.figures.claims import claims_page
 from arrn.figures.runs import group_runs
 from arrn.figures.tables import tables_page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
 PLACE = re.compile(r"(<!-- tables of (\S+) -->\n).*?(<!-- end of tables -->)", re.DOTALL)
+CLAIMS = re.compile(r"(<!-- claims -->\n).*?(<!-- end of claims -->)", re.DOTALL)
 
 
 def filled(page: str, results: Path) -> str:
@@ -28,6 +30,7 @@ def filled(page: str, results: Path) -> str:
     def fill(place: re.Match[str]) -> str:
         return f"{place[1]}\n{tables_page(place[2], runs.get(place[2], [])).text}\n{place[3]}"
 
+    page = CLAIMS.sub(lambda place: f"{place[1]}\n{claims_page(runs).text}\n{place[2]}", page)
     return PLACE.sub(fill, page)
 
 

@@ -30,7 +30,7 @@ def test_every_figure_is_written_as_png_and_svg(tmp_path: Path, arrn_command: Co
     said = arrn_command("figures", "--results", results, "--out", tmp_path / "out").out
     of_results = ("robustness", "efficiency", "generalization", "ablation", "tree", "frontier")
     stems = [*(f"{name}-sample" for name in of_results), "skipping", "pyramid", "features", "bandwidth"]
-    files = {f"{stem}.{end}" for stem in stems for end in ("png", "svg")} | {"tables-sample.md"}
+    files = {f"{stem}.{end}" for stem in stems for end in ("png", "svg")} | {"tables-sample.md", "claims.md"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == files
     for stem in stems:
         assert (tmp_path / "out" / f"{stem}.png").read_bytes().startswith(PNG)

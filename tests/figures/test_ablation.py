@@ -10,9 +10,17 @@ from matplotlib.table import Table
 
 from arrn.errors import ArrnError
 from arrn.evaluation import Combination, decision_tree
-from arrn.figures.ablation import ablation_look, draw_ablation, draw_decision_tree
+from arrn.figures.ablation import (
+    ablation_look,
+    ablation_tree,
+    draw_ablation,
+    draw_decision_tree,
+    overall_tree_figure,
+)
 from arrn.figures.curves import Point
+from arrn.figures.runs import group_runs
 from artists import check_legends, labels, texts
+from invented import invent_all
 
 KERNELS = ("perfect", "fair", "poor")
 COMBINATIONS = [Combination(k, d, a) for k, d, a in itertools.product(KERNELS, (True, False), (True, False))]
@@ -80,3 +88,15 @@ def test_the_tree_shows_every_factor_and_verdict() -> None:
     boxes = [text.get_bbox_patch() for text in axes.texts if text.get_bbox_patch() is not None]
     assert len(boxes) == 1 + 3 + 6 + 12
     assert sum(box.get_facecolor()[:3] == (0, 0, 0) for box in boxes) == 9
+
+
+def test_the_tree_over_all_data_sets_averages_those_that_are_complete() -> None:
+    complete = {name: group_runs(invent_all(dataset=name))[name] for name in ("sample", "cifar10")}
+    partial = {"cifar100": group_runs(invent_all(dataset="cifar100"))["cifar100"][:1]}
+    assert overall_tree_figure({"sample": complete["sample"], **partial}) is None
+    drawing = overall_tree_figure({**complete, **partial})
+    assert drawing is not None
+    assert drawing.figure is not None
+    assert (drawing.stem, drawing.lacking) == ("tree-all", ("a complete ablation of cifar100",))
+    means = [tree.mean for runs in complete.values() if (tree := ablation_tree(runs)) is not None]
+    assert f"{sum(means) / 2:.1%}" in texts(drawing.figure)

@@ -23,8 +23,8 @@ def figures(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="robustness, efficiency, generalization, ablation, tree, tables, pyramid, features, bandwidth "
-            "[default: all]."
+            help="robustness, efficiency, generalization, ablation, tree, frontier, tables, claims, skipping, pyramid, "
+            "features, bandwidth [default: all]."
         ),
     ] = None,
     results: Annotated[

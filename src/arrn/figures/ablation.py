@@ -72,23 +72,42 @@ def tree_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
     return Drawing(stem, draw_decision_tree(tree, title), lacking)
 
 
+def overall_tree_figure(datasets: Mapping[str, Sequence[Run]]) -> Drawing | None:
+    """The decision tree over all data sets that have every combination, as in the paper; None for fewer than two.
+
+    Accuracies are averaged over the resolutions of a data set, then over data sets, which weigh the same.
+    """
+    found = {name: _means(_accuracies(_one_network(runs))) for name, runs in datasets.items()}
+    complete = {name: means for name, means in found.items() if means is not None}
+    if len(complete) < 2:
+        return None
+    tree = decision_tree({each: fmean(means[each] for means in complete.values()) for each in _WANTED})
+    lacking = tuple(f"a complete ablation of {name}" for name in found if name not in complete)
+    title = f"accuracy averaged over resolutions, then over {', '.join(complete)}"
+    return Drawing("tree-all", draw_decision_tree(tree, title), lacking)
+
+
 def ablation_tree(runs: Sequence[Run]) -> Decision | None:
     """The tree of all combinations, by accuracy averaged over the resolutions that all have; None if one lacks."""
     return _tree(_accuracies(_one_network(runs)))
 
 
 def _tree(accuracies: Accuracies) -> Decision | None:
+    means = _means(accuracies)
+    return None if means is None else decision_tree(means)
+
+
+def _means(accuracies: Accuracies) -> dict[Combination, float] | None:
+    """Of every combination, over the resolutions that all have; None if a combination or a resolution lacks."""
     if any(combination not in accuracies for combination in _WANTED):
         return None
     sizes = _common_sizes(accuracies)
     if not sizes:
         return None
-    return decision_tree(
-        {
-            combination: fmean(point.value for point in points if point.resolution in sizes)
-            for combination, points in accuracies.items()
-        }
-    )
+    return {
+        combination: fmean(point.value for point in points if point.resolution in sizes)
+        for combination, points in accuracies.items()
+    }
 
 
 def _common_sizes(accuracies: Accuracies) -> set[int]:

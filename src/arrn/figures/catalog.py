@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from arrn.errors import unknown_name
 from arrn.experiments import Result
-from arrn.figures.ablation import ablation_figure, tree_figure
+from arrn.figures.ablation import ablation_figure, overall_tree_figure, tree_figure
+from arrn.figures.claims import claims_page
 from arrn.figures.efficiency import efficiency_figure
 from arrn.figures.features import features_figure
 from arrn.figures.frontier import frontier_figure
@@ -35,7 +36,7 @@ _PICTURES: dict[str, Callable[[Subject], Drawing]] = {
     "features": features_figure,
     "bandwidth": bandwidth_figure,
 }
-FIGURES = (*_FROM_RESULTS, *_PICTURES)
+FIGURES = (*_FROM_RESULTS, "claims", *_PICTURES)
 """The names of all figures."""
 
 
@@ -60,6 +61,8 @@ def draw_figures(
 ) -> Iterator[Drawing]:
     """Draws one figure after the other: from results one for each data set, the pictures once.
 
+    Where several data sets have a complete ablation, there is a tree over all of them too.
+
     Args:
         names: of `FIGURES`.
         results: of finished runs; none is allowed.
@@ -67,6 +70,8 @@ def draw_figures(
     """
     datasets = group_runs(results)
     for name in names:
+        if name == "claims":
+            yield claims_page(datasets)
         if name not in _FROM_RESULTS:
             continue
         experiment, draw = _FROM_RESULTS[name]
@@ -74,6 +79,8 @@ def draw_figures(
             yield Drawing(name, None, (f"results of `arrn reproduce {experiment}`",))
         for dataset, runs in datasets.items():
             yield draw(dataset, runs)
+        if name == "tree" and (overall := overall_tree_figure(datasets)) is not None:
+            yield overall
     pictures = [name for name in names if name in _PICTURES]
     if pictures:
         subject = open_subject()
