@@ -197,7 +197,7 @@ def test_what_does_not_fit_in_memory_streams(examined: Examined, monkeypatch: py
     placement = placement_of(examined)
     need = 3 * (5 * 64 + 4 * 16)
     for free, fits in ((need / 0.4 + 1, True), (need / 0.4 - 1, False)):
-        monkeypatch.setattr("arrn.data.placement._free_memory", lambda device, free=free: free)
+        monkeypatch.setattr("arrn.data.placement.free_memory", lambda device, free=free: free)
         assert fits_in_memory(examined, placement, CPU) == fits
         with open_batches(examined, placement, batch_size=2, device=CPU, workers=0) as batches:
             assert isinstance(batches, MemoryBatches if fits else StreamedBatches)

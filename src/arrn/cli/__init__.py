@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from arrn.cli.console import keep_freed_memory
 from arrn.errors import ArrnError, RunError, first_line, missing_package, plain
+from arrn.malloc import keep_freed_memory
 
 __all__ = ["main"]
 

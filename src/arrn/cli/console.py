@@ -1,12 +1,10 @@
-"""What commands share: the console, the values of flags, memory that is given back."""
+"""What commands share: the console, and the values of flags."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import os
-import platform
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,21 +52,6 @@ def shown(text: object, style: str = "") -> Text:
 def shown_lines(texts: Iterable[object]) -> Text:
     """Texts as `shown` makes them, one below the other."""
     return Text("\n").join(map(shown, texts))
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
-
-
-def keep_freed_memory() -> None:
-    """Lets glibc keep what torch frees, for the next tensor.
-
-    By default every large tensor is fresh from the system, page by page: on a CPU that took more than half of the
-    time of an evaluation (docs/performance.md). Other C libraries are left alone.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        library = ctypes.CDLL(None)
-        library.mallopt(_M_MMAP_MAX, 0)
-        library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def data_root(data: Path | None) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 
 from arrn.data.examining import Examined, in_chunks
 from arrn.data.source import BadSample, Source
+from arrn.memory import free_memory
 from arrn.signal.grid import Grid, format_grid, grid_of
 from arrn.signal.kernels import Kernel, kernel
 from arrn.signal.resample import resample
@@ -132,13 +132,4 @@ def fits_in_memory(examined: Examined, placement: Placement, device: torch.devic
     form = examined.source.form
     numbers = sum(form.channels * math.prod(placement.targets[size]) for size in examined.sizes)
     need = numbers * form.dtype.itemsize
-    return need <= _SHARE * _free_memory(device)
-
-
-def _free_memory(device: torch.device) -> float:
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):
-        return 2.0**31  # a system that does not tell: two gigabytes are safe almost everywhere
+    return need <= _SHARE * free_memory(device)
