@@ -12,7 +12,7 @@ from arrn.runs import Machine, RunSettings, run_training
 from arrn.training import Recipe
 from pictures import encoded, write_parquet
 
-TINY = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2}
+TINY = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2, "dropout": 0.4}
 COLOURS = ("red", "green", "blue")
 
 

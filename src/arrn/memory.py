@@ -122,27 +122,34 @@ class PeakMemory:
 
     def __enter__(self) -> PeakMemory:
         if self._counter is not None:
-            self._counter.__enter__()
+            self._counter.__enter__()  # type: ignore[no-untyped-call]
         else:
             torch.cuda.synchronize(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)
             self._before = torch.cuda.memory_allocated(self.device)
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def restart(self) -> int:
+        """The peak so far; from now on that of what follows is measured, of all that is still there."""
         if self._counter is not None:
-            self._counter.__exit__(*error)
-            self.peak = self._counter.peak
+            peak, self._counter.peak = self._counter.peak, self._counter.live
         else:
             torch.cuda.synchronize(self.device)
-            self.peak = torch.cuda.max_memory_allocated(self.device) - self._before
+            peak = torch.cuda.max_memory_allocated(self.device) - self._before
+            torch.cuda.reset_peak_memory_stats(self.device)
+        return peak
+
+    def __exit__(self, *error: Any) -> None:
+        self.peak = self.restart()
+        if self._counter is not None:
+            self._counter.__exit__(*error)  # type: ignore[no-untyped-call]
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the storage of every tensor that an operation returns, until nothing refers to it."""
 
     def __init__(self, known: Iterable[torch.Tensor], limit: float) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = 0
         self._limit = limit
         self._seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet(x.untyped_storage() for x in known)

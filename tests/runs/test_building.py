@@ -1,6 +1,7 @@
 """From settings and data to the network: options that fit, and those that do not."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import arrn
 from arrn.errors import ArrnError
 from arrn.runs import Machine, RunSettings, read_settings, run_training
 from arrn.training import Recipe, read_recipe
-from small_runs import TINY, said_by, tiny_settings, train_tiny
+from small_runs import TINY, said_by, tiny_settings, train_tiny, weights
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,52 @@ def test_mistyped_names_are_found_before_any_data_are_read(
     with pytest.raises(ArrnError, match=wrong):
         run_training(dataclasses.replace(tiny_settings(easy), **changed), tmp_path / "run", Machine("cpu"))
     assert not (tmp_path / "run").exists()
+
+
+BARE = {name: value for name, value in TINY.items() if name != "dropout"}
+
+
+def test_a_ladder_of_ones_own_has_dropout_unless_it_is_told_otherwise(easy: Path, tmp_path: Path) -> None:
+    settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=BARE)
+    said = said_by(settings, tmp_path / "usual")
+    assert [line for line in said if "dropout" in line] == [
+        "Laplacian dropout p = 0.4, so that lower resolutions are learnt too; --dropout sets another, 0 is none"
+    ]
+    kept = read_settings(tmp_path / "usual")
+    assert kept is not None
+    assert kept.options == BARE | {"dropout": 0.4}
+    network = arrn.load(tmp_path / "usual")
+    assert (network.dropout.p, network.config["options"]["dropout"]) == (0.4, 0.4)
+    run_training(tiny_settings(easy, epochs=1), tmp_path / "told", Machine("cpu"))
+    assert weights(tmp_path / "told") == weights(tmp_path / "usual")
+    assert said_by(settings, tmp_path / "usual", resume=True) == [f"the run in {tmp_path / 'usual'} is finished"]
+
+
+def test_training_without_dropout_says_what_it_costs(easy: Path, tmp_path: Path) -> None:
+    settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=BARE | {"dropout": 0.0})
+    said = said_by(settings, tmp_path / "none")
+    assert [line for line in said if "dropout" in line] == [
+        "trained without Laplacian dropout (p = 0): best at its full resolution, and far worse than with it at lower "
+        "ones; --dropout 0.4 is usual (docs/choosing.md)"
+    ]
+    assert arrn.load(tmp_path / "none").dropout.p == 0.0
+
+
+def test_a_run_from_before_there_was_a_usual_dropout_goes_on_without(easy: Path, tmp_path: Path) -> None:
+    told = dataclasses.replace(tiny_settings(easy, epochs=2), options=BARE | {"dropout": 0.0})
+    run_training(told, tmp_path / "whole", Machine("cpu"))
+    run_training(told, tmp_path / "old", Machine("cpu", checkpoint_every=1.0))
+    for left in ("model.safetensors", "config.json", "checkpoints/checkpoint-0002.safetensors"):
+        (tmp_path / "old" / left).unlink()
+    document = json.loads((tmp_path / "old" / "run.json").read_text())
+    del document["settings"]["options"]["dropout"]
+    (tmp_path / "old" / "run.json").write_text(json.dumps(document))
+    said = said_by(dataclasses.replace(told, options=BARE), tmp_path / "old", resume=True)
+    assert "going on from checkpoint-0001.safetensors" in said
+    assert weights(tmp_path / "old") == weights(tmp_path / "whole")
+
+
+def test_a_named_design_keeps_the_dropout_of_its_own(easy: Path, tmp_path: Path) -> None:
+    settings = RunSettings(str(easy), "arrn_small", {}, Recipe(epochs=1, batch_size=18))
+    assert not [line for line in said_by(settings, tmp_path / "run") if "dropout" in line]
+    assert read_settings(tmp_path / "run") == settings

@@ -20,7 +20,7 @@ from arrn.training import Recipe, TrainingStep
 from small_runs import COLOURS, TINY, coloured, timeless_log, write_mixed_folder
 
 SIZES = [(8, 8), (11, 17), (16, 16), (24, 24), (32, 32), (40, 64), (64, 64), (9, 8), (64, 10)]
-LADDER = {"sizes": [64, 32, 16, 8], "features": [4, 4, 6, 8], "depth": 1, "expansion": 2}
+LADDER = {"sizes": [64, 32, 16, 8], "features": [4, 4, 6, 8], "depth": 1, "expansion": 2, "dropout": 0.0}
 # What "exact" makes of them: the lowest grid that holds the image along both axes.
 GRIDS = {8: 1, 16: 2, 32: 3, 64: 3}  # of each nine images
 

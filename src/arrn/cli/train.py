@@ -50,7 +50,10 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
     data: _Data = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|auto", help="Samples per step; auto is what suits their number and the memory."),
+    ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="At the start of the cosine.")] = None,
     dropout: Annotated[float | None, typer.Option(help="Laplacian dropout's p.")] = None,
     resolutions: Annotated[
@@ -147,7 +150,9 @@ def train(
         raise ArrnError(f"there is no run in {folder} to resume: without --resume, one is started there")
     start = saved or RunSettings(named or "", model_name, recipe=recipe_for(named or ""))
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
-    flags: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    flags: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate}
+    if batch_size is not None:
+        flags["batch_size"] = _batch_size(batch_size)
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
     flags = {name: value for name, value in flags.items() if value is not None}
     given["recipe"] = chosen.with_options(flags | assignments("--set", set_ or []))
@@ -170,6 +175,14 @@ def train(
     with watch(console) as watcher, suggesting_skip_bad(skip_bad or resume):
         run_training(settings, folder, machine, resume, watcher, say)
     say(f"trained network: {folder}{_next_step(folder)}")
+
+
+def _batch_size(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise ArrnError(f"--batch-size takes a whole number of at least 1, or auto, got {text!r}")
+    return int(text)
 
 
 def _next_step(folder: Path) -> str:

@@ -9,7 +9,7 @@ from arrn.data.folder import ClassFolders, ImageFolder
 from arrn.data.framing import Framed, aspect_in_words, frame
 from arrn.data.npz import NpzArrays
 from arrn.data.parquet import ParquetFiles
-from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets
+from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets, stored_bytes
 from arrn.data.published import CifarBatches, Stl10Binary
 from arrn.data.sound import SoundCodec, decode_wav
 from arrn.data.source import IMAGE, SOUND, Form, Selection, Source, word_for
@@ -65,6 +65,7 @@ __all__ = [
     "open_batches",
     "open_dataset",
     "skipped_in_words",
+    "stored_bytes",
     "wav_header",
     "word_for",
 ]

@@ -129,7 +129,11 @@ def load_buckets(
 
 def fits_in_memory(examined: Examined, placement: Placement, device: torch.device) -> bool:
     """Whether the samples, on their grids, take a modest share of the device's free memory."""
+    return stored_bytes(examined, placement) <= _SHARE * free_memory(device)
+
+
+def stored_bytes(examined: Examined, placement: Placement) -> int:
+    """The memory that the samples take on their grids, as they are stored."""
     form = examined.source.form
     numbers = sum(form.channels * math.prod(placement.targets[size]) for size in examined.sizes)
-    need = numbers * form.dtype.itemsize
-    return need <= _SHARE * free_memory(device)
+    return numbers * form.dtype.itemsize

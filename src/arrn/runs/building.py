@@ -17,12 +17,19 @@ from arrn.models import create_model, model_options
 from arrn.models.registry import takes_option
 from arrn.models.rivals import SwitchableNetwork
 from arrn.nn.arrn import ARRN
+from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.network import Network, as_network, note_option, signal_axes
 from arrn.runs.settings import RunSettings
 from arrn.runtime.aspect import Aspect
 from arrn.signal.grid import Grid, covers, format_grid
 from arrn.training.recipe import Recipe
 from arrn.training.step import dropout_for
+
+USUAL_DROPOUT = 0.4
+"""Laplacian dropout's p of a run, for networks that are built without: the generic ladder and transplants.
+
+Measured on small networks of three and four levels (docs/choosing.md).
+"""
 
 _SUITED = {1: "arrn_audio_small", 2: "arrn_small", 3: "arrn_volume_small"}
 
@@ -39,11 +46,20 @@ def aspect_for(model: nn.Module, mode: str, ndim: int) -> Aspect:
     return Aspect(mode, grids[0] if grids else (1,) * ndim)
 
 
-def build_network(settings: RunSettings, train: Examined, say: Callable[[str], None]) -> tuple[nn.Module, Recipe]:
+def build_network(
+    settings: RunSettings, train: Examined, say: Callable[[str], None], fresh: bool = True
+) -> tuple[nn.Module, Recipe]:
     """The network of a run, with as many classes and channels as the data have, and the recipe that suits it.
 
     A fixed-resolution network is made for the size that most of the training samples have, unless its
     options say otherwise; a switchable one is trained at all of its sizes. Sound is never mirrored.
+
+    Args:
+        settings: of the run.
+        train: the samples.
+        say: told, in a line, of what a user should know.
+        fresh: whether the run begins: then an ARRN has Laplacian dropout unless its options say otherwise. One that
+            goes on has what it began with.
     """
     form, options = train.source.form, _complete_options(settings, train)
     torch.manual_seed(derive_seed(settings.seed, "weights"))
@@ -63,6 +79,8 @@ def build_network(settings: RunSettings, train: Examined, say: Callable[[str], N
         _compare_sizes(model.grids, framed, word_for(form.ndim), say)
     if recipe.shares:
         recipe = _with_shares(model, recipe, settings, say)
+    elif isinstance(model, ARRN) and fresh:
+        _see_to_dropout(model, "dropout" in settings.options, say)
     if isinstance(model, SwitchableNetwork) and not recipe.resolutions:
         sizes = [max(grid) for grid in model.grids]
         recipe = recipe.with_options({"resolutions": sizes})
@@ -102,6 +120,25 @@ def _with_shares(model: nn.Module, recipe: Recipe, settings: RunSettings, say: C
         if idle:
             raise ArrnError(f"a switchable network learns at each of its sizes, but the shares leave out {idle}")
     return recipe
+
+
+def _see_to_dropout(model: ARRN, chosen: bool, say: Callable[[str], None]) -> None:
+    """Gives a network that has no Laplacian dropout the usual one, or says what training without it costs."""
+    levels = len(model.droppable())
+    if levels == 0 or any(model.dropout.rates(levels)):
+        return
+    if chosen:
+        say(
+            "trained without Laplacian dropout (p = 0): best at its full resolution, and far worse than with it at "
+            f"lower ones; --dropout {USUAL_DROPOUT} is usual (docs/choosing.md)"
+        )
+        return
+    model.dropout = LaplacianDropout(USUAL_DROPOUT, model.dropout.draw)
+    note_option(model, "dropout", USUAL_DROPOUT)
+    say(
+        f"Laplacian dropout p = {USUAL_DROPOUT}, so that lower resolutions are learnt too; --dropout sets another, "
+        "0 is none"
+    )
 
 
 def check_names(settings: RunSettings) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,12 +26,16 @@ from arrn.data import (
     frame,
     measure_statistics,
     open_batches,
+    stored_bytes,
 )
 from arrn.data.epochs import plan_epoch
 from arrn.errors import ArrnError
 from arrn.evaluation import affordable_batch, evaluate, settings_for
 from arrn.metadata import Metadata
+from arrn.models import model_options
+from arrn.nn.arrn import ARRN
 from arrn.nn.network import as_network, entry_grid, entry_kernel
+from arrn.runs.batch_size import settle_batch
 from arrn.runs.building import aspect_for, build_network
 from arrn.runs.device import tune_device
 from arrn.runs.settings import Machine, RunSettings
@@ -48,6 +54,7 @@ class Prepared:
     """A run, ready to begin or to go on.
 
     Attributes:
+        settings: of the run, with what was chosen as it began: the batch size, and Laplacian dropout.
         step: the network and its optimiser.
         recipe: the resolved one.
         batches: what is trained on.
@@ -56,6 +63,7 @@ class Prepared:
         bad: samples that are left out although they could be read.
     """
 
+    settings: RunSettings
     step: TrainingStep
     recipe: Recipe
     batches: Batches
@@ -74,8 +82,9 @@ def prepare(
     opened: ExitStack,
     say: Callable[[str], None],
     watcher: Watcher | None = None,
+    fresh: bool = True,
 ) -> Prepared:
-    """Builds the network and opens the batches.
+    """Builds the network and opens the batches, of a size that fits the memory.
 
     Args:
         settings: what to train, how.
@@ -86,6 +95,10 @@ def prepare(
         opened: closes the batches when the run ends.
         say: told, in a line, of what a user should know.
         watcher: told how many samples are in memory.
+        fresh: whether the run begins, and does not go on.
+
+    Raises:
+        ArrnError: for a batch that takes more memory than there is.
     """
 
     def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
@@ -107,7 +120,7 @@ def prepare(
             )
         )
 
-    model, recipe = build_network(settings, data.train, say)
+    model, recipe = build_network(settings, data.train, say, fresh)
     form = data.train.source.form
     order_memory(share_norms(model, machine, team, device).to(device), form.ndim)
     aspect = aspect_for(model, settings.aspect, form.ndim)
@@ -121,26 +134,38 @@ def prepare(
     tune_device(device, one_shape=len(grids) == 1 and not machine.deterministic)
 
     def make_step(network: nn.Module, normalisation: Normalisation, steps: int, least: int = 0) -> TrainingStep:
+        trial = network is not model
         return TrainingStep(
             network,
             Augmentation(normalisation, recipe.flip, recipe.crop_padding, recipe.trivial_augment, recipe.cutout),
             recipe,
             steps,
             settings.seed,
-            compiled=machine.compiled,
-            captured=machine.captured and network is model,
-            team=team,
+            compiled=machine.compiled and not trial,
+            captured=machine.captured and not trial,
+            team=Team() if trial else team,
             least_share=least,
             grids=grids,
         )
 
+    plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
+    batch_size = settle_batch(
+        model,
+        lambda network: make_step(network, plain, 1),
+        recipe,
+        form,
+        counts=Counter(placement.targets[size] for size in train.sizes),
+        team=team,
+        kept=0 if machine.stream else stored_bytes(train, placement),
+        say=say,
+    )
+    recipe = recipe.with_options({"batch_size": batch_size})
     meanwhile: AbstractContextManager[None] = nullcontext()
     if device.type == "cuda" and len(grids) == 1 and team.size == 1 and not machine.compiled:
-        shape = (min(recipe.batch_size, len(train.sizes)), form.channels, *next(iter(grids)))
-        plain = Normalisation((0.5,) * form.channels, (0.5,) * form.channels)
+        shape = (min(batch_size, len(train.sizes)), form.channels, *next(iter(grids)))
         meanwhile = warming_up(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
     with meanwhile:
-        batches = batches_of(train, placement, recipe.batch_size)
+        batches = batches_of(train, placement, batch_size)
     least = least_share(batches, team)
     mean, std = data.dataset.mean, data.dataset.std
     start = as_network(model).metadata
@@ -152,14 +177,26 @@ def prepare(
     validate = None
     if held_out is not None:
         sizes = held_out.sizes
-        few = affordable_batch(recipe.batch_size, sizes)
+        few = affordable_batch(batch_size, sizes)
         validate = _validation(batches_of(held_out, Placement.unchanged(sizes), few), normalisation)
     step = make_step(model, normalisation, recipe.epochs * len(batches), least)
     window = settings.window if form.ndim == 1 else None
     metadata = Metadata(mean, std, "perfect", data.dataset.class_names, window, settings.aspect)
     known = {*data.bad, *data.train.bad}
     bad = [error for part in (train, held_out) if part is not None for error in part.bad if error not in known]
-    return Prepared(step, recipe, batches, validate, metadata, tuple(bad))
+    return Prepared(_settled(settings, batch_size, model), step, recipe, batches, validate, metadata, tuple(bad))
+
+
+def _settled(settings: RunSettings, batch_size: int, model: nn.Module) -> RunSettings:
+    """The settings with what was chosen as the run began, so that it goes on with the same."""
+    options = dict(settings.options)
+    if isinstance(model, ARRN) and not settings.recipe.shares:
+        usual = model_options(settings.model).get("dropout")
+        if "dropout" not in options and usual != model.dropout.p:
+            options["dropout"] = model.dropout.p
+    return dataclasses.replace(
+        settings, options=options, recipe=settings.recipe.with_options({"batch_size": batch_size})
+    )
 
 
 def _validation(batches: Batches, normalisation: Normalisation) -> Validate:

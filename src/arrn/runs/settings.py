@@ -64,8 +64,11 @@ class RunSettings:
         as_aspect(self.aspect)
 
     def differences(self, other: RunSettings) -> list[str]:
-        """How `other` differs, in words; where the data lie does not matter."""
+        """How `other` differs, in words; where the data lie does not matter, nor what `other` leaves to be chosen."""
         mine, theirs = _flat(self), _flat(other)
+        for name in ("batch_size", f"{self.model}'s dropout"):  # chosen as a run begins, and written down then
+            if theirs.get(name) in (None, "auto"):
+                theirs[name] = mine.get(name)
         return [
             f"{name} was {mine.get(name)!r} and is now {theirs.get(name)!r}"
             for name in sorted({*mine, *theirs} - {"data"})

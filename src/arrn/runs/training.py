@@ -30,7 +30,7 @@ from arrn.runs.run_folder import (
     occupied,
     prepare_folder,
 )
-from arrn.runs.settings import RUN_FILE, Machine, RunSettings, write_run_file
+from arrn.runs.settings import RUN_FILE, Machine, RunSettings, read_settings, write_run_file
 from arrn.runs.splits import TRAINED_ON, RunData, TrainedOn, check_trained_on, describe_samples, open_run_data
 from arrn.saving import save
 from arrn.teamwork import Team, join_team, team_device
@@ -88,13 +88,23 @@ def run_training(
             say(line)
         checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
+        if resume and (begun := read_settings(out)) is not None:  # with what was chosen as it began
+            settings = dataclasses.replace(begun, data=settings.data)
         _check_same_start(start, team, out)
         samples = describe_samples(data.whole) if team.leads else None
         if start is not None and samples is not None:
             check_trained_on(out, samples)
         _check_size(settings, start, out)
         run = prepare(
-            settings, data, machine=machine, device=device, team=team, opened=opened, say=say, watcher=watcher
+            settings,
+            data,
+            machine=machine,
+            device=device,
+            team=team,
+            opened=opened,
+            say=say,
+            watcher=watcher,
+            fresh=start is None,
         )
         if team.leads and run.bad:
             _list_skipped([*data.bad, *run.bad], out / SKIPPED)
@@ -105,7 +115,7 @@ def run_training(
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
         if samples is not None:
-            _record(settings, out, _facts(data, samples, device, team), run.recipe)
+            _record(run.settings, out, _facts(data, samples, device, team), run.recipe)
         done = 0 if start is None else start.epoch
         board = out / BOARD if machine.tensorboard else None
         with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:

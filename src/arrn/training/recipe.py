@@ -58,7 +58,9 @@ _SHARES = _Rule(
 )
 _RULES = {
     "epochs": _whole(10**6),
-    "batch_size": _whole(10**6),
+    "batch_size": _Rule(
+        "a whole number from 1 to 1000000, or 'auto'", lambda value: value == "auto" or _whole(10**6).holds(value)
+    ),
     "optimizer": _one_of("adamw", "sgd"),
     "learning_rate": _POSITIVE,
     "final_learning_rate": _NOT_NEGATIVE,
@@ -117,7 +119,8 @@ class Recipe:
 
     Attributes:
         epochs: passes over the training set.
-        batch_size: samples per step, at most.
+        batch_size: samples per step, at most; "auto" is what suits their number and fits the memory, chosen as a run
+            begins.
         optimizer: "adamw" or "sgd".
         learning_rate: at the start.
         final_learning_rate: at the end; in between it follows half a cosine, step by step.
@@ -148,7 +151,7 @@ class Recipe:
     """
 
     epochs: int = 100
-    batch_size: int = 128
+    batch_size: int | Literal["auto"] = 128
     optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-5
