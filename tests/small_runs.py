@@ -12,7 +12,8 @@ from arrn.runs import Machine, RunSettings, run_training
 from arrn.training import Recipe
 from pictures import encoded, write_parquet
 
-TINY = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2, "dropout": 0.4}
+TINY = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2}
+TINY_RUN = TINY | {"dropout": 0.4}  # as a run has it by default, without a word about it
 COLOURS = ("red", "green", "blue")
 
 
@@ -47,7 +48,8 @@ def write_mixed_folder(root: Path, sizes: Sequence[tuple[int, int]], per_class: 
 
 def tiny_settings(root: Path, **recipe: Any) -> RunSettings:
     """Two epochs of five steps, unless the recipe says otherwise."""
-    return RunSettings(str(root), "arrn", TINY, Recipe(**({"epochs": 2, "batch_size": 4} | recipe)))
+    options = TINY if "shares" in recipe else TINY_RUN
+    return RunSettings(str(root), "arrn", options, Recipe(**({"epochs": 2, "batch_size": 4} | recipe)))
 
 
 def train_tiny(root: Path, out: Path, resume: bool = False, checkpoint_every: float = 1.0, **recipe: Any) -> Path:

@@ -22,9 +22,9 @@ from arrn.errors import RunError
 from arrn.runs import RunSettings, read_settings
 from arrn.training import TrainingStep, read_recipe
 from commands import QUIET, Command
-from small_runs import TINY, timeless_log, weights, write_easy_set, write_mixed_folder
+from small_runs import TINY_RUN, timeless_log, weights, write_easy_set, write_mixed_folder
 
-MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in ("--option", f"{name}={value}"))]
+MODEL = ["--model", "arrn", *(word for name, value in TINY_RUN.items() for word in ("--option", f"{name}={value}"))]
 QUICK = [*MODEL, "--epochs", "2", "--batch-size", "4", "--device", "cpu"]
 
 

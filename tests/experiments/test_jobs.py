@@ -56,7 +56,7 @@ def test_a_name_that_no_file_can_have_is_named(tmp_path: Path) -> None:
 def test_a_job_leaves_a_result_of_everything(done: Job) -> None:
     (result,) = read_results(done.results)
     assert (result.name, result.seed, result.dataset, result.split) == ("tiny", 0, done.dataset, "test")
-    assert (result.kernel, result.dropout, result.experiments) == ("perfect", 0.0, ("ablation",))
+    assert (result.kernel, result.dropout, result.experiments) == ("perfect", 0.4, ("ablation",))
     assert (result.epochs, result.recipe["batch_size"], result.command) == (1, 9, "arrn ...")
     assert list(result.accuracies()) == list(result.accuracies(adapt=False)) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert all(point["agreement"] == 1 for point in result.points())

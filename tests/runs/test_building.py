@@ -118,18 +118,15 @@ def test_mistyped_names_are_found_before_any_data_are_read(
     assert not (tmp_path / "run").exists()
 
 
-BARE = {name: value for name, value in TINY.items() if name != "dropout"}
-
-
 def test_a_ladder_of_ones_own_has_dropout_unless_it_is_told_otherwise(easy: Path, tmp_path: Path) -> None:
-    settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=BARE)
+    settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY)
     said = said_by(settings, tmp_path / "usual")
     assert [line for line in said if "dropout" in line] == [
         "Laplacian dropout p = 0.4, so that lower resolutions are learnt too; --dropout sets another, 0 is none"
     ]
     kept = read_settings(tmp_path / "usual")
     assert kept is not None
-    assert kept.options == BARE | {"dropout": 0.4}
+    assert kept.options == TINY | {"dropout": 0.4}
     network = arrn.load(tmp_path / "usual")
     assert (network.dropout.p, network.config["options"]["dropout"]) == (0.4, 0.4)
     run_training(tiny_settings(easy, epochs=1), tmp_path / "told", Machine("cpu"))
@@ -138,7 +135,7 @@ def test_a_ladder_of_ones_own_has_dropout_unless_it_is_told_otherwise(easy: Path
 
 
 def test_training_without_dropout_says_what_it_costs(easy: Path, tmp_path: Path) -> None:
-    settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=BARE | {"dropout": 0.0})
+    settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"dropout": 0.0})
     said = said_by(settings, tmp_path / "none")
     assert [line for line in said if "dropout" in line] == [
         "trained without Laplacian dropout (p = 0): best at its full resolution, and far worse than with it at lower "
@@ -148,7 +145,7 @@ def test_training_without_dropout_says_what_it_costs(easy: Path, tmp_path: Path)
 
 
 def test_a_run_from_before_there_was_a_usual_dropout_goes_on_without(easy: Path, tmp_path: Path) -> None:
-    told = dataclasses.replace(tiny_settings(easy, epochs=2), options=BARE | {"dropout": 0.0})
+    told = dataclasses.replace(tiny_settings(easy, epochs=2), options=TINY | {"dropout": 0.0})
     run_training(told, tmp_path / "whole", Machine("cpu"))
     run_training(told, tmp_path / "old", Machine("cpu", checkpoint_every=1.0))
     for left in ("model.safetensors", "config.json", "checkpoints/checkpoint-0002.safetensors"):
@@ -156,7 +153,7 @@ def test_a_run_from_before_there_was_a_usual_dropout_goes_on_without(easy: Path,
     document = json.loads((tmp_path / "old" / "run.json").read_text())
     del document["settings"]["options"]["dropout"]
     (tmp_path / "old" / "run.json").write_text(json.dumps(document))
-    said = said_by(dataclasses.replace(told, options=BARE), tmp_path / "old", resume=True)
+    said = said_by(dataclasses.replace(told, options=TINY), tmp_path / "old", resume=True)
     assert "going on from checkpoint-0001.safetensors" in said
     assert weights(tmp_path / "old") == weights(tmp_path / "whole")
 

@@ -21,7 +21,7 @@ from arrn.runs.splits import open_run_data, open_split
 from arrn.training import Recipe, read_recipe
 from arrn.writing import TEMPORARY
 from small_runs import (
-    TINY,
+    TINY_RUN,
     said_by,
     timeless_log,
     tiny_settings,
@@ -170,7 +170,7 @@ def test_resume_of_a_finished_run_changes_nothing(easy: Path, finished: Path) ->
     [
         ({"seed": 3}, "seed was 0 and is now 3"),
         ({"recipe": Recipe(epochs=7, batch_size=4)}, "epochs was 2 and is now 7"),
-        ({"options": TINY | {"depth": 2}}, "arrn's depth was 1 and is now 2"),
+        ({"options": TINY_RUN | {"depth": 2}}, "arrn's depth was 1 and is now 2"),
         ({"holdout": 3, "skip_bad": True}, "holdout was 0 and is now 3; skip_bad was False and is now True"),
         ({"model": "arrn_small"}, "model was 'arrn' and is now 'arrn_small'"),
     ],

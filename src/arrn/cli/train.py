@@ -152,7 +152,7 @@ def train(
     chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate}
     if batch_size is not None:
-        flags["batch_size"] = _batch_size(batch_size)
+        flags["batch_size"] = int(batch_size) if batch_size.lstrip("-").isdecimal() else batch_size
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
     flags = {name: value for name, value in flags.items() if value is not None}
     given["recipe"] = chosen.with_options(flags | assignments("--set", set_ or []))
@@ -175,14 +175,6 @@ def train(
     with watch(console) as watcher, suggesting_skip_bad(skip_bad or resume):
         run_training(settings, folder, machine, resume, watcher, say)
     say(f"trained network: {folder}{_next_step(folder)}")
-
-
-def _batch_size(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise ArrnError(f"--batch-size takes a whole number of at least 1, or auto, got {text!r}")
-    return int(text)
 
 
 def _next_step(folder: Path) -> str:
