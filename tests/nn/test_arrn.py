@@ -11,6 +11,7 @@ from torch import nn
 import arrn
 from arrn.nn import (
     ARRN,
+    Backbone,
     Head,
     InvertedBlock,
     LaplacianDropout,
@@ -115,14 +116,44 @@ def test_reset_classifier(device: torch.device) -> None:
 def test_printed_network_shows_the_ladder() -> None:
     text = repr(small(dropout=(0.6, 0.3), kernel=WhittakerShannon("periodic")))
     lines = text.splitlines()
-    assert lines[0] == "ARRN 12 -> 8 -> 5, perfect/periodic, policy exact, stratified draw"
+    assert lines[0] == "ARRN 12 -> 8 -> 5, policy exact, stratified draw"
     assert [line.split()[0] for line in lines[1:]] == ["stem", "residual", "residual", "base", "head", "total"]
-    assert "12 -> 8" in lines[2]
-    assert "4 -> 6" in lines[2]
-    assert "p=0.6" in lines[2]
+    assert " ".join(lines[2].split()).startswith("residual 12 -> 8, 4 -> 6 features, perfect/periodic, p=0.6 Inverted")
     assert f"{count_parameters(small()):,} parameters" in lines[-1]
     assert str(small().residuals[0]).splitlines()[1].strip() == ("12 -> 8, 4 -> 6 features, perfect/symmetric, plain")
     assert "16x12 -> 8x7" in repr(small(sizes=((16, 12), (8, 7)), features=(4, 6)))
+
+
+def test_what_was_cast_to_a_size_and_backbones_are_printed_as_ladders_too() -> None:
+    model = small(dropout=(0.6, 0.3))
+    lines = [" ".join(line.split()) for line in repr(model.at_resolution((7, 3))).splitlines()]
+    assert lines[0] == "AdaptedARRN for inputs of 7x3, which enter on 8"
+    assert lines[1].startswith("entry 8, 3 -> 6 features")
+    assert lines[2].startswith("residual 8 -> 5, 6 -> 8 features, perfect/symmetric, p=0.3 InvertedBlock")
+    assert [line.split()[0] for line in lines[3:]] == ["base", "head", "total"]
+    assert repr(model.at_resolution(2)).splitlines()[1].split()[:3] == ["entry", "5,", "3"]
+    lines = [" ".join(line.split()) for line in repr(Backbone(model, (0, -1))).splitlines()]
+    assert lines[0] == "Backbone 12 -> 8 -> 5, policy exact, stratified draw"
+    assert lines[-3:-1] == ["map 0 12, 4 features of residuals.0", "map 2 5, 8 features of base"]
+    assert repr(ARRN(model.stem, model.levels, model.base, nn.Identity())).splitlines()[-2].split()[:4] == [
+        *("head", "8", "features", "Identity")
+    ]
+
+
+def test_a_notebook_shows_a_table_that_nothing_can_break() -> None:
+    class Evil(nn.Identity):
+        pass
+
+    Evil.__name__ = "<script>alert(1)</script>"
+    model = small()
+    model.head = Evil()
+    for shown in (model, Backbone(model), model.at_resolution(8)):
+        page = shown._repr_html_()
+        assert "<script>" not in page
+        assert page.count("<tr>") == len(repr(shown).splitlines())
+        for part in ("<svg", "8 -&gt; 5", "6 -&gt; 8 features"):
+            assert part in page
+    assert "&lt;script&gt;" in model._repr_html_()
 
 
 def test_sizes_are_what_the_user_gave() -> None:

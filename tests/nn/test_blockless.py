@@ -155,4 +155,4 @@ def test_one_that_loses_nothing_is_refused() -> None:
 def test_each_has_a_p_of_its_own_and_is_shown() -> None:
     with pytest.raises(ArrnError, match="p has 1 values"):
         network(blockless=[5], dropout=[0.5])
-    assert "drops to 5, drops to 3" in repr(network(blockless=[5, 3]))
+    assert "drops to 5, 3 too" in repr(network(blockless=[5, 3]))

@@ -11,9 +11,10 @@ from torch import nn
 from arrn.errors import ArrnError
 from arrn.nn.blocks import ClassifierHead
 from arrn.nn.chain import Entrance, LaplacianChain
+from arrn.nn.drawing import Drawing, draw_chain, title_of
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, blockless_levels, rates_between
 from arrn.nn.inference import fold_batch_norms
-from arrn.nn.introspection import count_parameters, draw_ladder
+from arrn.nn.introspection import count_parameters
 from arrn.nn.layers import Projection, Resampling, fold, way_in
 from arrn.nn.network import Network, Policy, as_policy, note_option
 from arrn.nn.residual import LaplacianResidual
@@ -240,8 +241,15 @@ class ARRN(LaplacianChain, Network):
         plan = way_in(size, self.grids[level], self.kernel, self.in_channels, weights[-1].shape[0])
         return level, lambda x: plan.take(x, fold(weights))
 
+    def _drawing(self) -> Drawing:
+        entry = ("stem", self.grids[0], self.stem)
+        return draw_chain(self, title_of(self, type(self).__name__), entry, self.grids[-1])
+
     def __repr__(self) -> str:
-        return draw_ladder(self)
+        return self._drawing().as_text()
+
+    def _repr_html_(self) -> str:
+        return self._drawing().as_table()
 
 
 def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> None:
@@ -328,8 +336,17 @@ class AdaptedARRN(LaplacianChain):
         """
         return fold_batch_norms(copy.deepcopy(self).eval())
 
-    def extra_repr(self) -> str:
-        return f"input {format_grid(self.size)}, {self.skipped} levels skipped"
+    def _drawing(self) -> Drawing:
+        grid = self.resampling.target
+        title = f"{type(self).__name__} for inputs of {format_grid(self.size)}, which enter on {format_grid(grid)}"
+        base_grid = self.levels[-1].next_size if self.levels else grid
+        return draw_chain(self, title, ("entry", grid, self.projection), base_grid)
+
+    def __repr__(self) -> str:
+        return self._drawing().as_text()
+
+    def _repr_html_(self) -> str:
+        return self._drawing().as_table()
 
 
 class EveryLevel(nn.Module):

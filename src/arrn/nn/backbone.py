@@ -13,8 +13,9 @@ from torch import nn
 
 from arrn.errors import ArrnError
 from arrn.nn.arrn import ARRN
+from arrn.nn.drawing import Drawing, draw_chain, title_of
 from arrn.nn.dropout import BlocklessLevel
-from arrn.nn.introspection import draw_ladder, unwrap
+from arrn.nn.introspection import unwrap
 from arrn.nn.network import Network, Policy, note_option
 from arrn.signal.grid import Grid, Size, format_grid, grid_of
 
@@ -182,8 +183,16 @@ class Backbone(Network):
         found = dict(zip(sorted(set(wanted)), self.network.forward_levels(x, adapt, policy, wanted), strict=True))
         return [found[n] for n in wanted]
 
+    def _drawing(self) -> Drawing:
+        network, maps = self.network, self.feature_info.get_dicts()
+        entry = ("stem", self.grids[0], network.stem)
+        return draw_chain(network, title_of(network, type(self).__name__), entry, self.grids[-1], maps)
+
     def __repr__(self) -> str:
-        return draw_ladder(self.network, self.feature_info.get_dicts())
+        return self._drawing().as_text()
+
+    def _repr_html_(self) -> str:
+        return self._drawing().as_table()
 
 
 def as_indices(indices: Sequence[int] | None, count: int) -> tuple[int, ...]:

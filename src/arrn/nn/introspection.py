@@ -1,21 +1,14 @@
-"""What a module is: without its wrappers, with hooks or without, in parameters and multiply-adds, and drawn."""
+"""What a module is: without its wrappers, with hooks or without, in parameters and multiply-adds."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
-
-from arrn.nn.dropout import BlocklessLevel
-from arrn.signal.grid import format_grid
-
-if TYPE_CHECKING:
-    from arrn.nn.arrn import ARRN
 
 _PARALLEL = (nn.DataParallel, DistributedDataParallel)
 COMPILED = "_orig_mod"
@@ -91,40 +84,3 @@ def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
     with torch.no_grad(), counter:
         bare(torch.empty(shape, dtype=dtype, device="meta"))
     return int(counter.get_total_flops()) // 2
-
-
-def draw_ladder(model: ARRN, maps: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The network as the paper draws it, one line a level, with what each holds, and the feature maps that it gives."""
-    last = model.levels[-1].out_features
-    gives, classes = getattr(model.head, "features", None), getattr(model.head, "num_classes", None)
-    if not (isinstance(gives, int) and isinstance(classes, int)):
-        gives, classes = last, None
-    steps = model.droppable()
-    dropped = dict.fromkeys(model.grids, 1.0)
-    for step, p in zip(steps, model.dropout.rates(len(steps)), strict=True):
-        dropped[step.size] *= p
-    rows: list[tuple[nn.Module, str, str, str, str]] = [
-        (model.stem, "stem", format_grid(model.grids[0]), f"{model.in_channels} -> {model.stem.out_features}", "")
-    ]
-    for level in model.levels:
-        grids = f"{format_grid(level.size)} -> {format_grid(level.next_size)}"
-        features = f"{level.in_features} -> {level.out_features}"
-        said = f"{type(level.block).__name__}, p={dropped[level.size]:.3g}"
-        if level.form != "paper":
-            said += f", {level.form}"
-        rows.append((level, "residual", grids, features, said))
-    through = f"{last}" if gives == last else f"{last} -> {gives}"
-    rows.append((model.base, "base", format_grid(model.grids[-1]), through, type(model.base).__name__))
-    answers = f"{gives}" if classes is None else f"{gives} -> {classes}"
-    rows.append((model.head, "head", "", answers, type(model.head).__name__))
-    lowered = [step.lower for step in steps if isinstance(step, BlocklessLevel)]
-    widths = [max(map(len, column)) for column in zip(*(texts for _, *texts in rows), strict=True)]
-    title = (
-        f"ARRN {' -> '.join(map(format_grid, model.grids))}, {model.kernel.name}/{model.kernel.boundary}, "
-        f"policy {model.policy}, {model.dropout.draw} draw"
-    )
-    lines = [title + "".join(f", drops to {format_grid(lower)}" for lower in lowered)]
-    for module, *texts in [*rows, (model, "total", "", "", "")]:
-        cells = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))
-        lines.append(f"  {cells}  {count_parameters(module):>12,} parameters")
-    return "\n".join(lines)

@@ -1,63 +1,16 @@
-"""HTML that cannot be broken by what strangers wrote: elements whose text is escaped, tables, choices, whole pages."""
+"""Parts of a page for a browser, of elements whose text is escaped: tables, choices, whole pages."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeAlias
 
-from arrn.errors import plain
+from arrn.runtime.elements import Content as Content
+from arrn.runtime.elements import Markup as Markup
+from arrn.runtime.elements import element as element
+from arrn.runtime.elements import join as join
 from arrn.writing import write_atomically, writing_to
-
-
-class Markup(str):
-    """Text that is HTML already; every other text is escaped."""
-
-
-Content: TypeAlias = str | Markup | None
-"""A child of an element: HTML, text to be escaped, or nothing."""
-
-_EMPTY = {"img", "input", "br", "meta"}
-
-
-def element(tag: str, /, *children: Content, **attributes: str | float | bool | None) -> Markup:
-    """An HTML element. Text among the children, and every attribute, is escaped.
-
-    Args:
-        tag: such as "p".
-        children: `Markup` as it is, other text escaped, None left out.
-        attributes: a trailing underscore is taken off (``class_``), others become hyphens. True is an attribute
-            without a value, None or False none. Of plain text the middle of a very long one is left out, of `Markup`
-            nothing.
-
-    >>> element("p", "cats & ", element("b", "<dogs>"), class_="wide", title='"')
-    '<p class="wide" title="&quot;">cats &amp; <b>&lt;dogs&gt;</b></p>'
-    """
-    parts = [tag]
-    for key, value in attributes.items():
-        if value is None or value is False:
-            continue
-        spelled = key.rstrip("_").replace("_", "-")
-        parts.append(
-            spelled
-            if value is True
-            else f'{spelled}="{html.escape(value if isinstance(value, Markup) else plain(value))}"'
-        )
-    opening = f"<{' '.join(parts)}>"
-    return Markup(opening) if tag in _EMPTY else Markup(f"{opening}{join(children)}</{tag}>")
-
-
-def join(children: Iterable[Content]) -> Markup:
-    """Elements and texts one after another, as one piece of HTML.
-
-    >>> join(["1 < 2", element("br")])
-    '1 &lt; 2<br>'
-    """
-    return Markup(
-        "".join(child if isinstance(child, Markup) else html.escape(plain(child)) for child in children if child)
-    )
 
 
 def table(header: Sequence[Content], rows: Iterable[Sequence[Content]], kind: str | None = None) -> Markup:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import ArrnError, plain
+from ..errors import ArrnError
+from .elements import Content, Markup, element, join, notebook_table, share_bar
 from .files import Array
 from .levels import Grid, format_grid
 
@@ -55,6 +55,11 @@ class Answer:
             "multiply_adds": self.multiply_adds,
         }
 
+    def __repr__(self) -> str:
+        known = self.label if self.name is None else self.name
+        size, level = "x".join(map(str, self.size)), format_grid(self.level)
+        return f"Answer({known!r}, {self.probability:.1%}, size {size}, level {level}, {1e3 * self.seconds:.1f} ms)"
+
     def _repr_html_(self) -> str:
         return AnswerList([self])._repr_html_()
 
@@ -88,20 +93,28 @@ def check_top(top: int) -> None:
 
 
 class AnswerList(list[Answer]):
-    """A list of answers that a notebook shows as a table."""
+    """A list of answers that a notebook shows as a table, and `print` one under another."""
+
+    def __repr__(self) -> str:
+        rows = ",\n ".join(map(repr, self))
+        return f"[{rows}]"
 
     def _repr_html_(self) -> str:
-        rows = "".join(map(_row, self))
-        head = "".join(f"<th>{word}</th>" for word in ("class", "probability", "size", "level", "time"))
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        header = ("class", "probability", "", "size", "level", "time")
+        return notebook_table(header, map(_row, self), right=(1, 5))
 
 
-def _row(answer: Answer) -> str:
-    cells = (
-        "<br>".join(html.escape(plain(name)) for name, _ in answer.top),
-        "<br>".join(f"{probability:.1%}" for _, probability in answer.top),
+def _row(answer: Answer) -> tuple[Content, ...]:
+    return (
+        _lines([str(name) for name, _ in answer.top]),
+        _lines([f"{probability:.1%}" for _, probability in answer.top]),
+        _lines([share_bar(probability) for _, probability in answer.top]),
         "x".join(map(str, answer.size)),
         format_grid(answer.level),
         f"{1e3 * answer.seconds:.1f} ms",
     )
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _lines(cells: Sequence[Content]) -> Markup:
+    """What stands in one cell, one under another."""
+    return join(element("div", cell, style="height: 1.5em; line-height: 1.5") for cell in cells)

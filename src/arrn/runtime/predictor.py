@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -13,6 +12,7 @@ from typing import Any, overload
 from ..errors import ArrnError
 from .answers import Answer, AnswerList, check_top, make_answer
 from .cascade import Cascade, check_threshold
+from .elements import notebook_table, share_bar
 from .files import Array
 from .levels import Grid, Policy, as_policy, format_grid, level_of
 from .signals import WORDS, Reader, Signal, is_array
@@ -244,16 +244,18 @@ class Predictor(ABC):
 
     def _repr_html_(self) -> str:
         """A table of the levels, for notebooks."""
-        rows = "".join(
-            f"<tr><td>{n}</td><td>{format_grid(grid)}</td><td>{self._said_of_cost(n)}</td></tr>"
-            for n, grid in enumerate(self.grids)
-        )
-        head = "<tr><th>level</th><th>grid</th><th>million multiply-adds</th></tr>"
-        return f"<p>{html.escape(repr(self))}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
-
-    def _said_of_cost(self, level: int) -> str:
-        cost = self.cost(level)
-        return "" if cost is None else f"{cost / 1e6:.1f}"
+        costs = [self.cost(n) for n in range(len(self.grids))]
+        most = max((cost or 0 for cost in costs), default=0)
+        rows = [
+            (
+                str(n),
+                format_grid(grid),
+                "" if cost is None else f"{cost / 1e6:.1f}",
+                share_bar((cost or 0) / (most or 1)),
+            )
+            for n, (grid, cost) in enumerate(zip(self.grids, costs, strict=True))
+        ]
+        return notebook_table(("level", "grid", "million multiply-adds", ""), rows, title=repr(self), right=(0, 1, 2))
 
     def __repr__(self) -> str:
         levels = " -> ".join(map(format_grid, self.grids)) or "any size"
