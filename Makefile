@@ -15,12 +15,13 @@ export OMP_WAIT_POLICY ?= passive
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-all lint check-types benchmark format clean help
+.PHONY: docs demo test test-all lint check-types benchmark format clean help
 
 help:
 	@echo "make demo         install, then train three small networks and compare them at many resolutions"
 	@echo "make test         install, then lint, check types and run every test"
 	@echo "make test-all     the same, large models included"
+	@echo "make docs         build the documentation site in site/, to be opened without a server"
 	@echo "make benchmark    measure training, inference and kernels on this machine, beside their floors"
 	@echo "make format       rewrite the code in the house format"
 	@echo "make clean        remove the virtual environment and what tools left behind"
@@ -40,6 +41,10 @@ lint: $(VENV)/.installed
 
 check-types: $(VENV)/.installed
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the documentation: site/index.html"
 
 benchmark: $(VENV)/.installed
 	$(BIN)/arrn benchmark

@@ -168,7 +168,9 @@ class ARRN(LaplacianChain, Network):
         Samples whose levels are dropped in training get the maps of an input of that lower resolution.
 
         Args:
-            x, adapt, policy: as in `forward`.
+            x: as in `forward`.
+            adapt: as in `forward`.
+            policy: as in `forward`.
             indices: the numbers of the maps that are wanted, from 0 on; None is all. Levels below the last do not run.
 
         Returns:

@@ -234,7 +234,8 @@ class StridedBlock(nn.Module):
     them the shortcut, a convolution as long as its step. Zeros are padded.
 
     Args:
-        in_features, out_features: channels in and out.
+        in_features: channels in.
+        out_features: channels out.
         stride: of the first convolution; each axis must be a multiple of it.
         ndim: axes of space, 1 to 3.
         activation: makes one, such as `nn.SiLU`.

@@ -104,7 +104,8 @@ def check_hand_down(way: nn.Module, features: int, size: Grid, next_size: Grid, 
     Args:
         way: called on (batch, features, *size).
         features: of what it takes.
-        size, next_size: the grids.
+        size: the grid of what it takes.
+        next_size: the grid of what it gives.
         probe: whether to look at its answers, or at their shape only.
 
     >>> check_hand_down(nn.Conv2d(4, 6, 2, stride=2, bias=False), 4, (8, 8), (4, 4))

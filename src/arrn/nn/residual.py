@@ -79,8 +79,10 @@ class LaplacianResidual(nn.Module):
 
     Args:
         block: any module; probed once for its output shape and for what its form asks of it.
-        in_features, out_features: channels of r and r'.
-        size, next_size: the grids N and M, numbers or one number per axis.
+        in_features: channels of r.
+        out_features: channels of r'.
+        size: the grid N, a number or one number per axis.
+        next_size: the grid M.
         kernel: the smoothing kernel or its name.
         form: ``"paper"``, ``"difference"`` or ``"gated"``.
         psi: reject the constant after the block; by default unless the block preserves zero. Of the paper's form only.
