@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from arrn.experiments.jobs import Job
-from arrn.experiments.supervising import JobProgress, supervise
+from arrn.experiments.local_processes import LocalProcesses
+from arrn.experiments.supervising import JobProgress, News, supervise
 from arrn.runs import RunSettings
 from arrn.training import Recipe
 
@@ -40,7 +41,10 @@ if name == "dies":
 if name == "lasts":
     time.sleep(60)
 """
-COMMAND = (sys.executable, "-S", "-c", ACTOR)
+
+
+def processes(at_once: int = 1, code: str = ACTOR) -> LocalProcesses:
+    return LocalProcesses(at_once, (sys.executable, "-S", "-c", code))
 
 
 def jobs(out: Path, *names: str, epochs: int = 2) -> list[Job]:
@@ -48,7 +52,7 @@ def jobs(out: Path, *names: str, epochs: int = 2) -> list[Job]:
 
 
 def test_a_crash_is_told_and_the_others_go_on(tmp_path: Path) -> None:
-    ended = supervise(jobs(tmp_path, "crashes", "dies", "works"), every=0.01, command=COMMAND)
+    ended = supervise(processes(), jobs(tmp_path, "crashes", "dies", "works"), every=0.01)
     assert [progress.state for progress in ended] == ["failed", "failed", "finished"]
     assert ended[0].last_words == "third\nfourth\nfifth\nsixth\narrn: it went wrong"
     assert ended[1].last_words == "killed by SIGKILL"
@@ -56,7 +60,7 @@ def test_a_crash_is_told_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def test_several_run_at_once(tmp_path: Path) -> None:
-    ended = supervise(jobs(tmp_path, "waits-a", "waits-b"), at_once=2, every=0.01, command=COMMAND)
+    ended = supervise(processes(at_once=2), jobs(tmp_path, "waits-a", "waits-b"), every=0.01)
     assert [progress.state for progress in ended] == ["finished", "finished"]
 
 
@@ -85,17 +89,58 @@ def test_an_interruption_stops_every_process_and_waits_for_its_checkpoint(tmp_pa
 
     both = jobs(tmp_path, "lasts", epochs=3)
     with pytest.raises(KeyboardInterrupt):
-        supervise(both, every=0.01, tell=interrupt, command=COMMAND)
+        supervise(processes(), both, interrupt, every=0.01)
     assert [(job.folder / "checkpoint").exists() for job in both] == [True]
 
 
 def test_nothing_to_do_is_done() -> None:
-    assert supervise([]) == []
+    assert supervise(processes(), []) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals to a group")
 def test_processes_are_apart_from_the_terminals_group(tmp_path: Path) -> None:
     (job,) = jobs(tmp_path, "groups")
     code = "import os; print(os.getpgrp() == os.getpid())"
-    supervise([job], every=0.01, command=(sys.executable, "-S", "-c", code))
+    supervise(processes(code=code), [job], every=0.01)
     assert job.output.read_text() == "True\n"
+
+
+class Losing:
+    """A place whose first machine dies under each run."""
+
+    slots = 1
+
+    def __init__(self) -> None:
+        self.told: list[News] = []
+
+    def start(self, job: Job, times: bool = False) -> None:
+        self.told = [News(job, "started", "one"), News(job, "lost", "it died"), News(job, "started", "two")]
+        self.told.append(News(job, "finished"))
+
+    def news(self) -> list[News]:
+        return [self.told.pop(0)] if self.told else []
+
+    def stop(self) -> None:
+        raise AssertionError
+
+
+def test_a_run_whose_machine_dies_waits_for_another_one(tmp_path: Path) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    def note(progress: Sequence[JobProgress]) -> None:
+        seen.extend((each.state, each.machine, each.losses) for each in progress)
+
+    supervise(Losing(), jobs(tmp_path, "x"), note, every=0)
+    assert seen == [("training", "one", 0), ("waiting", "", 1), ("training", "two", 1), ("finished", "two", 1)]
+
+
+def test_further_jobs_come_as_others_end(tmp_path: Path) -> None:
+    rooms: list[int] = []
+
+    def more(ended: Sequence[JobProgress], room: int) -> list[Job]:
+        rooms.append(room)
+        return jobs(tmp_path, f"works-{len(rooms)}") if len(rooms) < 3 else []
+
+    ended = supervise(processes(at_once=2), [], more=more, every=0.01)
+    assert [(each.job.name, each.state) for each in ended] == [("works-1", "finished"), ("works-2", "finished")]
+    assert rooms == [2, 2, 2]

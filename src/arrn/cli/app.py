@@ -13,10 +13,11 @@ from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
 from arrn.cli.export import export
 from arrn.cli.figures import figures
+from arrn.cli.fleet import job
 from arrn.cli.importing import with_imports
 from arrn.cli.models import kernels, models
 from arrn.cli.predict import predict
-from arrn.cli.reproduce import job, reproduce
+from arrn.cli.reproduce import reproduce
 from arrn.cli.serve import serve
 from arrn.cli.sweep import sweep
 from arrn.cli.train import train

@@ -164,14 +164,16 @@ def progress_table(progress: Sequence[JobProgress], room: int | None = None) -> 
     table = Table(title=f"{ended} of {len(progress)} runs ended", caption="accuracy: on the training set")
     if room is not None and len(progress) > room:
         progress = sorted(progress, key=lambda each: _MOST_TELLING.index(each.state))[:room]
-    for column in ("run", "state", "epoch", "accuracy", "left"):
-        table.add_column(column, justify="left" if column in ("run", "state") else "right", no_wrap=True)
+    on_cluster = any(each.machine or each.losses for each in progress)
+    for column in ("run", "state", "epoch", "accuracy", "left", *(["machine"] if on_cluster else [])):
+        table.add_column(column, justify="left" if column in ("run", "state", "machine") else "right", no_wrap=True)
     for each in progress:
         accuracy = "" if each.accuracy is None else f"{each.accuracy:.1%}"
         left = duration(each.seconds_left) if each.state == "training" else ""
         style = _STYLES.get(each.state, "dim")
         epoch = f"{each.epoch}/{each.epochs}"
-        table.add_row(shown(each.job.title), each.state, epoch, accuracy, left, style=style)
+        machine = [shown(each.machine or _lost(each))] if on_cluster else []
+        table.add_row(shown(each.job.title), each.state, epoch, accuracy, left, *machine, style=style)
     return table
 
 
@@ -195,4 +197,10 @@ def _board_line(progress: JobProgress) -> str:
     accuracy = "" if progress.accuracy is None else f"  accuracy {progress.accuracy:.1%}"
     training = progress.state == "training" and progress.seconds_left is not None
     left = f"  {duration(progress.seconds_left)} left" if training else ""
-    return f"{progress.job.title}: {progress.state}  epoch {progress.epoch}/{progress.epochs}{accuracy}{left}"
+    where = _lost(progress) if progress.state == "waiting" else f"on {progress.machine}" if progress.machine else ""
+    state = f"{progress.state} {where}".strip()
+    return f"{progress.job.title}: {state}  epoch {progress.epoch}/{progress.epochs}{accuracy}{left}"
+
+
+def _lost(progress: JobProgress) -> str:
+    return "for another machine" if progress.losses and not progress.ended else ""

@@ -1,28 +1,20 @@
-"""`arrn reproduce`, how it and `arrn sweep` carry out many jobs, and `arrn job`, the process of one of them."""
+"""`arrn reproduce`."""
 
 from __future__ import annotations
 
-import ctypes
-import signal
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from arrn.cli.console import console, data_root, print_wide, say, shown
-from arrn.cli.progress import board, watch
+from arrn.cli.console import data_root, print_wide, say
+from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, job_table
 from arrn.datasets import REPRODUCED
-from arrn.errors import RunError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.jobs import Job
     from arrn.experiments.plan import PlannedRun
     from arrn.runs import Machine
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def reproduce(
@@ -36,7 +28,11 @@ def reproduce(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this run, or those of a pattern; repeatable.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at once; several share a GPU.")] = 1,
+    jobs: JobsAtOnce = None,
+    cluster: Cluster = None,
+    jobs_per_gpu: JobsPerGpu = None,
+    cpus_per_job: CpusPerJob = None,
+    storage: StorageAddress = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the paper's number.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the runs.")] = Path("runs/reproduce"),
     results: Annotated[Path, typer.Option(help="The folder for the results, a small file each.")] = Path("results"),
@@ -57,12 +53,15 @@ def reproduce(
 
     arrn reproduce rivals --dataset cifar10 --data ~/data/cifar10 --jobs 4 --device cuda
 
+    arrn reproduce rivals --dataset cifar10 --data /shared/cifar10 --cluster auto --jobs-per-gpu 4
+
     arrn reproduce ablation --dataset cifar10 --seeds 3 --only 'arrn_cifar10-*'
     """
     from arrn.experiments.plan import choose, plan
-    from arrn.runs import Machine, pick_device
+    from arrn.runs import Machine
 
-    pick_device(device)
+    fleet = Fleet(jobs, cluster, jobs_per_gpu, cpus_per_job, storage, device)
+    fleet.check_device()
     runs = choose(plan(dataset), experiment, only or [])
     machine = Machine(device, compiled=compiled)
     chosen = [
@@ -77,11 +76,11 @@ def reproduce(
     for job in chosen:
         if job not in to_do:
             say(f"{job.title}: finished before, skipped")
-    failure = run_jobs(to_do, jobs)
+    failure = fleet.carry_out(to_do)
     timed = {"efficiency", "frontier"} & ({experiment} if experiment != "all" else {"efficiency", "frontier"})
     if timed:
         untimed = [job for job in chosen if timed & set(job.experiments) and _is_untimed(job)]
-        failure = run_jobs(untimed, 1, timing=True) or failure
+        failure = fleet.carry_out(untimed, times=True) or failure
     say(f"results: {results / dataset}")
     if failure is not None:
         raise failure
@@ -122,73 +121,3 @@ def _job(
 def _is_untimed(job: Job) -> bool:
     result = job.read_result()
     return result is not None and not result.timings
-
-
-def job_table(jobs: Sequence[Job], title: str) -> Table:
-    """A row for each job: what it is and how far."""
-    table = Table(title=shown(title, "table.title"))
-    for column in ("run", "model", "experiments", "epochs", "state"):
-        # Names of designs may be longer than a terminal is wide: they fold, so that the rest is seen.
-        short = column in ("epochs", "state")
-        table.add_column(column, justify="right" if column == "epochs" else "left", no_wrap=short, overflow="fold")
-    for job in jobs:
-        cells = (job.title, job.settings.model, ", ".join(job.experiments))
-        table.add_row(*map(shown, cells), str(job.settings.recipe.epochs), job.state())
-    return table
-
-
-def run_jobs(jobs: Sequence[Job], at_once: int, timing: bool = False) -> RunError | None:
-    """Carries out jobs, or measures the times of finished ones; shows how, says what failed and where it told why.
-
-    Returns:
-        What to raise in the end, when some failed: what the others left is of use all the same.
-    """
-    from arrn.data import open_dataset
-    from arrn.experiments.supervising import CARRY_OUT, MEASURE_TIMES, supervise
-
-    if not jobs:
-        return None
-    say(f"{len(jobs)} to {'time' if timing else 'train and evaluate'}, {min(at_once, len(jobs))} at once")
-    # What has to be downloaded is, once, before several processes would do it at the same time.
-    for dataset, data in {(job.settings.dataset, job.settings.data) for job in jobs}:
-        open_dataset(dataset, data)
-    try:
-        with board(console) as tell:
-            command, doing = (MEASURE_TIMES, "timing") if timing else (CARRY_OUT, "training")
-            ended = supervise(jobs, at_once, tell, command=command, doing=doing)
-    except KeyboardInterrupt:
-        say("stopped, with checkpoints: the same command goes on")
-        raise
-    failed = [progress for progress in ended if progress.state == "failed"]
-    for progress in failed:
-        say(f"{progress.job.title} failed; the end of {progress.job.output}:")
-        for line in progress.last_words.splitlines():
-            say(f"    {line}")
-    names = ", ".join(progress.job.title for progress in failed)
-    wrong = f"{len(failed)} of {len(jobs)} runs failed: {names}; the same command tries them again"
-    return RunError(wrong) if failed else None
-
-
-def job(
-    file: Annotated[Path, typer.Argument(help="The job's file.")],
-    times: Annotated[bool, typer.Option("--times", help="Measure the times of a finished one.")] = False,
-) -> None:
-    """Carry out one run of `arrn reproduce` or `arrn sweep`.
-
-    Example: arrn job runs/reproduce/cifar10/resnet18-seed0.job.json
-    """
-    _end_with_the_parent()
-    from arrn.experiments.jobs import carry_out, measure_times, read_job
-
-    chosen = read_job(file)
-    if times:
-        say(f"result: {measure_times(chosen)}")
-        return
-    with watch(console) as watcher:
-        say(f"result: {carry_out(chosen, watcher, say)}")
-
-
-def _end_with_the_parent() -> None:
-    """A supervisor that is killed cannot ask its runs to stop: Linux does it then."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from arrn.cli.console import console, data_root, numbers, print_wide, say, set_or_path, shown, whole_numbers
-from arrn.cli.reproduce import job_table, run_jobs
+from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, job_table
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError
 
@@ -45,7 +45,11 @@ def sweep(
     epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's number.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each design with this many seeds, from 0 on.")] = 1,
     data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at once; several share a GPU.")] = 1,
+    jobs: JobsAtOnce = None,
+    cluster: Cluster = None,
+    jobs_per_gpu: JobsPerGpu = None,
+    cpus_per_job: CpusPerJob = None,
+    storage: StorageAddress = None,
     limit: Annotated[int, typer.Option(help="The most designs; more are refused.")] = 36,
     out: Annotated[Path, typer.Option(help="The folder for runs, table and picture.")] = Path("runs/sweep"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
@@ -74,10 +78,11 @@ def sweep(
     from arrn.experiments.jobs import Job
     from arrn.experiments.sweep import design_name, permute, rank
     from arrn.models import DESIGNS, create_model
-    from arrn.runs import Machine, RunSettings, pick_device
+    from arrn.runs import Machine, RunSettings
     from arrn.training import recipe_for
 
-    pick_device(device)
+    fleet = Fleet(jobs, cluster, jobs_per_gpu, cpus_per_job, storage, device)
+    fleet.check_device()
     dataset = set_or_path(dataset, data)
     root = data_root(data)
     axes = _axes(
@@ -124,7 +129,7 @@ def sweep(
     to_do = [job for job in chosen if job.state() != "finished"]
     if len(to_do) < len(chosen):
         say(f"{len(chosen) - len(to_do)} finished before, skipped")
-    failure = run_jobs(to_do, jobs)
+    failure = fleet.carry_out(to_do)
     found = [result for job in chosen if (result := job.read_result()) is not None]
     if found:
         _show(rank(found), title, out / f"sweep-{Path(dataset).name}", command)

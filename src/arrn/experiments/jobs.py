@@ -197,15 +197,26 @@ def read_job(path: Path) -> Job:
         raise ArrnError(f"{path} does not describe a job: {first_line(error)}") from None
 
 
-def carry_out(job: Job, watcher: Watcher | None = None, say: Callable[[str], None] = lambda text: None) -> Path:
+def carry_out(
+    job: Job,
+    watcher: Watcher | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    patience: float = 0.0,
+) -> Path:
     """Trains, or goes on training, then evaluates; returns the file of the result.
+
+    Args:
+        job: what to carry out.
+        watcher: told of the progress.
+        say: told, in a line, of what a user should know.
+        patience: seconds to wait for another process that is at work on the job.
 
     Raises:
         ArrnError: for input that cannot be right.
         RunError: for a run that had to stop.
     """
     device = pick_device(job.machine.device)
-    with locked(job.lock):
+    with locked(job.lock, patience):
         run_training(job.settings, job.folder, job.machine, resume=job.folder.exists(), watcher=watcher, say=say)
         examined = open_split(job.settings, job.split)
         resolutions = resolutions_for(max(map(max, examined.sizes)), job.dataset)

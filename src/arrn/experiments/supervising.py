@@ -1,23 +1,58 @@
-"""Jobs as processes of their own, several at once: one that crashes does not take the others with it."""
+"""Many runs at once: which go next, how far each is, and that all stop together; where they run is another's matter."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
-from arrn.experiments.jobs import Job, write_job
+from arrn.experiments.jobs import Job
 from arrn.runs.run_folder import LOG
 from arrn.training.log import read_log
 
-CARRY_OUT = (sys.executable, "-m", "arrn", "job")
-MEASURE_TIMES = (*CARRY_OUT, "--times")
-_SECONDS_TO_STOP = 120.0  # to finish the step at hand and write a checkpoint
+SECONDS_TO_STOP = 120.0
+"""How long a run that is asked to stop may take to finish the step at hand and write a checkpoint."""
+
+LAST_LINES = 5
+"""Lines of a failed run's output that are shown."""
+
+
+@dataclass(frozen=True)
+class News:
+    """Something that happened to a run.
+
+    Attributes:
+        job: which run.
+        kind: "started", "lost" (its machine died; the run waits for another one), "finished" or "failed".
+        text: where it started, why it was lost, or the last lines of one that failed.
+    """
+
+    job: Job
+    kind: Literal["started", "lost", "finished", "failed"]
+    text: str = ""
+
+
+class Place(Protocol):
+    """Where runs are carried out: the processors of this machine, or a cluster."""
+
+    @property
+    def slots(self) -> int:
+        """How many runs it carries out at once."""
+
+    def start(self, job: Job, times: bool = False) -> None:
+        """Takes a run; it starts at once, or when a machine is free.
+
+        Args:
+            job: the run.
+            times: measure the times of a finished run, instead of training it.
+        """
+
+    def news(self) -> list[News]:
+        """What happened since this was last asked; does not wait."""
+
+    def stop(self) -> None:
+        """Asks every run to stop and waits until each has written a checkpoint and ended."""
 
 
 @dataclass
@@ -30,7 +65,9 @@ class JobProgress:
         epoch: how many are done.
         accuracy: on the training set in the last epoch; None before.
         seconds_left: until training ends, from the epochs so far; None before.
-        last_words: of a process that failed.
+        last_words: of a run that failed.
+        machine: which machine of a cluster it is on; "" on this one.
+        losses: how often its machine died.
     """
 
     job: Job
@@ -39,11 +76,18 @@ class JobProgress:
     accuracy: float | None = None
     seconds_left: float | None = None
     last_words: str = ""
+    machine: str = ""
+    losses: int = 0
 
     @property
     def epochs(self) -> int:
         """Of the whole run."""
         return self.job.settings.recipe.epochs
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it by itself."""
+        return self.state in ("finished", "failed", "stopped")
 
     def look(self) -> None:
         """Reads the run's log."""
@@ -56,86 +100,78 @@ class JobProgress:
         if self.state == "training" and self.epoch >= self.epochs:
             self.state = "evaluating"
 
+    def take(self, news: News, doing: str) -> None:
+        """Changes the state as the news say; `doing` is that of a run that has started."""
+        self.look()
+        if news.kind == "started":
+            self.state, self.machine = doing, news.text
+        elif news.kind == "lost":
+            self.state, self.machine, self.losses = "waiting", "", self.losses + 1
+        else:
+            self.state, self.seconds_left = news.kind, None
+            self.last_words = news.text
+
+
+Tell = Callable[[Sequence[JobProgress]], None]
+More = Callable[[Sequence[JobProgress], int], Iterable[Job]]
+
+
+def no_more(ended: Sequence[JobProgress], room: int) -> Iterable[Job]:
+    """For those who know all of their jobs from the start."""
+    return ()
+
 
 def supervise(
+    place: Place,
     jobs: Sequence[Job],
-    at_once: int = 1,
-    tell: Callable[[Sequence[JobProgress]], None] = lambda progress: None,
+    tell: Tell = lambda progress: None,
+    *,
+    more: More = no_more,
     every: float = 0.5,
-    command: Sequence[str] = CARRY_OUT,
-    doing: str = "training",
+    times: bool = False,
 ) -> list[JobProgress]:
-    """Carries out jobs, `at_once` of them at a time, in their order; returns how each ended.
+    """Carries out jobs in their order, as many at once as the place has slots; returns how each ended.
 
-    An interruption (SIGINT; on the command line SIGTERM too) asks every process to stop, which they do with a
+    An interruption (SIGINT; on the command line SIGTERM too) asks every run to stop, which they do with a
     checkpoint, waits for them, and is raised again.
 
     Args:
+        place: where they run.
         jobs: what to carry out.
-        at_once: how many processes.
         tell: told of the progress, again and again.
+        more: gives jobs to carry out besides. Called at the start and when jobs have ended, with those jobs and with
+            how many runs could start at once.
         every: seconds between two looks.
-        command: what a process is, but for the job's file.
-        doing: the state of a job whose process has begun.
+        times: measure the times of finished runs, instead of training them.
     """
     progress = [JobProgress(job) for job in jobs]
-    running: list[tuple[JobProgress, subprocess.Popen[bytes]]] = []
-    waiting = list(progress)
+    waiting, running, ended = list(progress), list[JobProgress](), list[JobProgress]()
+    doing = "timing" if times else "training"
     try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                running.append((waiting[0], _start(waiting[0].job, at_once, command)))
-                waiting.pop(0).state = doing
-            for each, process in list(running):
-                code = process.poll()
-                each.look()
-                if code is not None:
-                    running.remove((each, process))
-                    _end(each, code)
+        while True:
+            if ended or not running:
+                added = [JobProgress(job) for job in more(ended, place.slots - len(running) - len(waiting))]
+                progress, waiting = [*progress, *added], [*waiting, *added]
+            if not (waiting or running):
+                break
+            while waiting and len(running) < place.slots:
+                running.append(waiting.pop(0))
+                place.start(running[-1].job, times)
+            for news in place.news():
+                next(each for each in running if each.job.folder == news.job.folder).take(news, doing)
+            for each in running:
+                if each.state != "waiting" and not each.ended:
+                    each.look()
+            ended = [each for each in running if each.ended]
+            running = [each for each in running if not each.ended]
             tell(progress)
             if running:
                 time.sleep(every)
     except BaseException:
-        _stop(running)
+        place.stop()
+        for each in running:
+            each.look()
+            each.state = "stopped"
         tell(progress)
         raise
     return progress
-
-
-def _start(job: Job, at_once: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    write_job(job)
-    threads = str(max(1, (os.cpu_count() or 1) // at_once))
-    environment = {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive"} | os.environ
-    with job.output.open("ab") as output:
-        return subprocess.Popen(
-            [*command, str(job.file)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches this process only, which then asks the others to stop
-        )
-
-
-def _end(progress: JobProgress, code: int) -> None:
-    progress.state = "failed" if code else "finished"
-    progress.seconds_left = None
-    if code:
-        lines = progress.job.output.read_text(encoding="utf-8", errors="replace").splitlines()
-        killed = [f"killed by {signal.Signals(-code).name}"] if code < 0 else []
-        progress.last_words = "\n".join([*lines[-5:], *killed])
-
-
-def _stop(running: Sequence[tuple[JobProgress, subprocess.Popen[bytes]]]) -> None:
-    for _, process in running:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + _SECONDS_TO_STOP
-    for progress, process in running:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        progress.look()
-        progress.state = "stopped"

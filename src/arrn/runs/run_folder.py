@@ -31,8 +31,10 @@ def is_finished(out: Path) -> bool:
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
+def locked(file: Path, patience: float = 0.0) -> Iterator[None]:
     """Holds a lock on a file, made with its folder if need be and removed in the end.
+
+    Another process's lock is waited for, `patience` seconds.
 
     A process that is killed leaves the file, but not the lock. Where the file system has no locks, nothing is locked:
     with filelock's soft locks, where the file alone is the lock, another machine of a cluster could not resume a run
@@ -43,7 +45,7 @@ def locked(file: Path) -> Iterator[None]:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     # Not at once: a file that another process removes between opening and locking takes a second attempt.
-    lock = FileLock(file, timeout=0.2, fallback_to_soft=False)
+    lock = FileLock(file, timeout=max(0.2, patience), fallback_to_soft=False)
     try:
         lock.acquire()
     except Timeout:

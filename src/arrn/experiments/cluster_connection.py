@@ -1,0 +1,187 @@
+"""A connection to a Ray cluster, and a look at its machines before any run is started; each trouble is one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from arrn import __version__
+from arrn.errors import ArrnError, first_line, needs, plain
+from arrn.experiments import cluster_node
+from arrn.experiments.jobs import Job
+from arrn.experiments.run_storage import Storage
+from arrn.writing import writing_to
+
+_SECONDS_TO_ANSWER = 5.0
+_SECONDS_TO_LOOK_AROUND = 120.0  # starting a worker and importing arrn, on slow disks
+# How a connection of HTTP/2 begins, which gRPC and so Ray speak: the client's preface and empty settings.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS_FRAME = 4  # the kind of frame, at byte 3, that the server answers with
+
+
+@dataclass(frozen=True)
+class ClusterMachine:
+    """A machine of the cluster.
+
+    Attributes:
+        id: Ray's name of it.
+        host: its own name.
+        has: how much of each resource.
+    """
+
+    id: str
+    host: str
+    has: dict[str, float]
+
+
+def machines_of(ray: ModuleType) -> list[ClusterMachine]:
+    """The machines that are alive."""
+    return [
+        ClusterMachine(node["NodeID"], node["NodeManagerHostname"], dict(node["Resources"]))
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+@contextmanager
+def connected(address: str) -> Iterator[ModuleType]:
+    """Within it, this process is connected to the cluster; gives the module `ray`.
+
+    Raises:
+        ArrnError: where Ray is not installed, or cannot connect.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with needs("ray", "--cluster", extra="cluster"):
+        import ray
+    if address != "auto":
+        _check_address(address)
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except Exception as error:
+        raise ArrnError(_why_not(address, error)) from error
+    finally:
+        if on_main_thread:  # Ray puts its own handler in the place of the one there was
+            signal.signal(signal.SIGTERM, before)
+    _silence(ray)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Refuses, within seconds, an address where no cluster is: Ray would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdecimal() and 0 < int(port) < 2**16) or "/" in host:
+        raise ArrnError(
+            f"--cluster takes auto, or the address of a cluster's head as HOST:PORT, such as 10.0.0.1:6379; "
+            f"got {address!r:.80}"
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER) as connection:
+            connection.sendall(_PREFACE)
+            answer = connection.recv(9)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ArrnError(f"there is no Ray cluster at {address} ({why}); `ray start --head` starts one") from None
+    if len(answer) < 4 or answer[3] != _SETTINGS_FRAME:
+        raise ArrnError(f"what answers at {address} is no Ray cluster: the port of a cluster's head is usually 6379")
+
+
+def _why_not(address: str, error: Exception) -> str:
+    told = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if "Version mismatch" in str(error):
+        versions = [line for line in told if line.startswith(("Ray:", "Python:"))]
+        theirs, ours = " and ".join(versions[:2]), " and ".join(versions[2:4])
+        return f"the cluster at {address} runs {theirs}, but this process {ours}: both must be the same"
+    if isinstance(error, ConnectionError) and address == "auto":
+        return (
+            "no Ray cluster was found on this machine: start one with `ray start --head`, or give --cluster HOST:PORT"
+        )
+    return plain(f"cannot connect to the Ray cluster at {address}: {first_line(error)}")
+
+
+def _silence(ray: ModuleType) -> None:
+    """Keeps what Ray prints of machines that died, fifty lines each, off the terminal: a line of ours tells."""
+    with suppress(AttributeError):
+        ray._private.worker._worker_logs_enabled = False
+
+
+def check_machines(
+    ray: ModuleType, machines: Sequence[ClusterMachine], jobs: Sequence[Job], storage: Storage | None
+) -> None:
+    """Refuses a cluster where a machine lacks arrn, a shared folder or the data, before anything is started.
+
+    Args:
+        ray: the module, connected.
+        machines: on which runs may be started.
+        jobs: what is to run.
+        storage: that keeps the runs' folders, None where all machines must share the folders.
+
+    Raises:
+        ArrnError: names the machine and what it lacks.
+    """
+    roots = {job.settings.data or job.settings.dataset for job in jobs}
+    folders = sorted(root for root in roots if os.path.isabs(root))
+    shared = sorted({folder for job in jobs for folder in (job.out, job.results)}) if storage is None else []
+    with _tokens(shared) as tokens, nullcontext() if storage is None else storage.token() as token:
+        look = ray.remote(cluster_node.look_around)
+        found = [_on(ray, machine, look).remote(tokens, folders, token) for machine in machines]
+        for machine, answer in zip(machines, found, strict=True):
+            try:
+                seen = ray.get(answer, timeout=_SECONDS_TO_LOOK_AROUND)
+            except ray.exceptions.RayError as error:
+                raise ArrnError(
+                    f"the machine {machine.host} of the cluster does not answer: {first_line(error)}"
+                ) from None
+            _check(seen, storage)
+
+
+def _on(ray: ModuleType, machine: ClusterMachine, task: Any) -> Any:
+    there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(machine.id, soft=False)
+    return task.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+
+
+def _check(seen: dict[str, Any], storage: Storage | None) -> None:
+    host = seen["host"]
+    if seen["problem"]:
+        raise ArrnError(plain(f"the machine {host} of the cluster cannot run arrn: {seen['problem']}"))
+    if seen["arrn"] != __version__:
+        raise ArrnError(f"the machine {host} of the cluster has arrn {seen['arrn']}, this one {__version__}")
+    if seen["storage"] and storage is not None:
+        raise ArrnError(plain(f"the machine {host} of the cluster cannot read {storage.address}: {seen['storage']}"))
+    if seen["unseen"]:
+        folder = Path(seen["unseen"][0]).parent
+        raise ArrnError(
+            f"the machine {host} of the cluster cannot write to {folder}, or sees another folder there: give folders "
+            "that all machines share, or --storage with an address such as s3://bucket/runs"
+        )
+    if seen["missing"]:
+        raise ArrnError(f"the machine {host} of the cluster has no {seen['missing'][0]}: the data must be on each")
+
+
+@contextmanager
+def _tokens(folders: Sequence[Path]) -> Iterator[list[str]]:
+    """Within it, each folder holds a file that is nowhere else; gives the files."""
+    files: list[Path] = []
+    try:
+        for folder in folders:
+            file = folder / f".arrn-shared-{uuid.uuid4().hex}"
+            with writing_to(file):
+                file.touch()
+            files.append(file)
+        yield [str(file) for file in files]
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
