@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -20,7 +21,7 @@ from arrn.experiments.results import result_path
 from arrn.runs.run_folder import CHECKPOINTS, LOCK, LOG
 from arrn.writing import is_leftover, write_atomically, writing_to
 
-_SECONDS_BETWEEN_PUSHES = 5.0
+_SECONDS_BETWEEN_PUSHES = 2.0
 _ATTEMPTS, _SECONDS_BETWEEN_ATTEMPTS = 5, 3.0
 
 logger = logging.getLogger(__name__)
@@ -154,28 +155,31 @@ def _files_of(job: Job) -> dict[str, Path]:
 def kept_in(storage: Storage, job: Job) -> Iterator[Job]:
     """Within it, the run is in a folder of this machine, from where the storage took it and to where it goes.
 
-    What changes is copied to the storage every few seconds, and in the end.
+    What changes is copied to the storage every few seconds, and in the end. Once the process that started this one is
+    gone, nothing is: another machine may have taken over the run.
 
     Raises:
         RunError: when the storage does not take what the run left, after several attempts; the folder stays.
     """
+    parent = os.getppid()
     folder = Path(tempfile.mkdtemp(prefix="arrn-run-"))
     here = dataclasses.replace(job, out=folder / "runs", results=folder / "results")
     _insist(storage, "read", lambda: storage.pull(here), f"the run {job.title}")
     done = threading.Event()
-    copying = threading.Thread(target=_push_until, args=(done, storage, here), daemon=True)
+    copying = threading.Thread(target=_push_until, args=(done, storage, here, parent), daemon=True)
     copying.start()
     try:
         yield here
     finally:
         done.set()
         copying.join()
-        _insist(storage, "write", lambda: storage.push(here), f"the run in {here.folder}, which stays there")
+        if os.getppid() == parent:
+            _insist(storage, "write", lambda: storage.push(here), f"the run in {here.folder}, which stays there")
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _push_until(done: threading.Event, storage: Storage, job: Job) -> None:
-    while not done.wait(_SECONDS_BETWEEN_PUSHES):
+def _push_until(done: threading.Event, storage: Storage, job: Job, parent: int) -> None:
+    while not done.wait(_SECONDS_BETWEEN_PUSHES) and os.getppid() == parent:
         try:
             storage.push(job)
         except Exception as error:  # each kind of storage has errors of its own; the next push may do better
