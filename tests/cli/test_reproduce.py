@@ -57,6 +57,8 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
         (["all", "--dataset", "sample", "--epochs", "0"], "epochs must be a whole number from 1 to 1000000, got 0"),
         (["all", "--dataset", "sample", "--device", "abacus"], "unknown device 'abacus'"),
         (["all", "--dataset", "imagenette96"], "unknown data set 'imagenette96'"),
+        (["all", "--dataset", "sample", "--jobs-per-gpu", "2"], "--jobs-per-gpu 2 is for --cluster"),
+        (["all", "--dataset", "sample", "--storage", "s3://b"], "--storage s3://b is for --cluster"),
     ],
 )
 def test_what_cannot_be_right_is_told_before_anything_runs(
@@ -64,6 +66,16 @@ def test_what_cannot_be_right_is_told_before_anything_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert message in arrn_command("reproduce", *arguments, code=2).err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_needs_ray(
+    arrn_command: Command, easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    where = ["--dataset", "sample", "--data", easy, "--cluster", "auto", *places(tmp_path)]
+    refused = arrn_command("reproduce", "all", *where, code=2)
+    assert refused.err == "arrn: --cluster needs ray: pip install '.[cluster]' in a clone of the repository\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -1,11 +1,12 @@
 """Runs on a real Ray cluster of two nodes, on this machine and its loopback address."""
 
+import http.server
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ pytest.importorskip("ray")
 if sys.platform != "linux":
     pytest.skip("processes end with their parent on Linux only", allow_module_level=True)
 
+import ray._private.utils
 import ray.cluster_utils
 
 from arrn.errors import ArrnError
+from arrn.experiments import cluster_connection
 from arrn.experiments.cluster import Needs, on_cluster
+from arrn.experiments.cluster_connection import connected
 from arrn.experiments.jobs import Job
 from arrn.experiments.run_storage import Storage
 from arrn.experiments.supervising import JobProgress, supervise
@@ -60,6 +64,7 @@ def epochs_of(job: Job) -> list[int]:
     return [json.loads(line)["epoch"] for line in (job.folder / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_whose_machine_dies_goes_on_elsewhere_from_its_checkpoint(
     cluster: ray.cluster_utils.Cluster, easy: Path, tmp_path: Path
 ) -> None:
@@ -107,3 +112,93 @@ def test_an_interruption_stops_runs_with_checkpoints_and_leaves_no_process(
     assert long.state() == "interrupted"
     assert not children()
     assert not list(tmp_path.rglob(".arrn-shared*"))
+
+
+# Stands in for a machine where arrn is not installed.
+BLIND = """
+import sys
+class Blind:
+    def find_spec(self, name, path=None, target=None):
+        if name == "arrn":
+            raise ModuleNotFoundError("No module named 'arrn'", name="arrn")
+sys.meta_path.insert(0, Blind())
+"""
+
+
+def test_a_machine_without_the_package_is_named_before_anything_starts(
+    cluster: ray.cluster_utils.Cluster, easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLIND)
+    with monkeypatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(tmp_path))
+        node = cluster.add_node(**{**SMALL, "include_dashboard": None})
+    try:
+        one = job("one", easy, tmp_path / "fleet")
+        missing = r"the machine \S+ of the cluster cannot run arrn: ModuleNotFoundError: No module named 'arrn'"
+        with pytest.raises(ArrnError, match=missing), on_cluster(cluster.address, Needs("cpu"), [one], None):
+            pass
+        assert not list(tmp_path.rglob(".arrn*"))
+        assert one.state() == "to do"
+    finally:
+        cluster.remove_node(node)
+
+
+def test_what_no_machine_has_is_told(cluster: ray.cluster_utils.Cluster, easy: Path, tmp_path: Path) -> None:
+    one = job("one", easy, tmp_path)
+    with (
+        pytest.raises(ArrnError, match=r"each run needs 4 CPU, but the machines of .* have 1 CPU$"),
+        on_cluster(cluster.address, Needs("cpu", cpus_per_job=4), [one], None),
+    ):
+        pass
+    absent = job("one", easy / "absent", tmp_path)
+    with (
+        pytest.raises(ArrnError, match=r"the machine \S+ of the cluster has no .*/absent: the data must be on each"),
+        on_cluster(cluster.address, Needs("cpu"), [absent], None),
+    ):
+        pass
+
+
+def test_a_cluster_of_another_python_or_ray_is_told_in_one_line() -> None:
+    theirs = {"ray_version": "2.1.0", "python_version": "3.9.5"}
+    with pytest.raises(RuntimeError) as refused:
+        ray._private.utils.check_version_info(theirs, "node 10.0.0.1")
+    told = cluster_connection._why_not("10.0.0.1:6379", refused.value)
+    ours = f"Ray {ray.__version__} and Python {sys.version.split()[0]}"
+    start = "the Ray cluster at 10.0.0.1:6379 runs Ray 2.1.0 and Python 3.9.5, but this process runs"
+    assert told == f"{start} {ours}: they must be the same"
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ({"arrn": "0.0.1"}, "the machine gpu7 of the cluster has arrn 0.0.1, this one 0.1.0"),
+        ({"unseen": ["/home/me/runs/.arrn-shared-1"]}, "cannot write to /home/me/runs, or sees another folder there"),
+        ({"storage": "OSError: no\x1b[2J route"}, r"cannot read memory://runs: OSError: no\x1b[2J route"),
+    ],
+)
+def test_what_a_machine_lacks_is_told(seen: dict[str, object], told: str) -> None:
+    all_well = {"host": "gpu7", "arrn": "0.1.0", "problem": "", "unseen": [], "missing": [], "storage": ""}
+    with pytest.raises(ArrnError) as refused:
+        cluster_connection._check(all_well | seen, Storage("memory://runs"))
+    assert told in str(refused.value)
+
+
+def test_an_address_without_a_cluster_is_refused_within_seconds() -> None:
+    class Server(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        with pytest.raises(ArrnError, match=f"what answers at {address} is no Ray cluster"), connected(address):
+            pass
+        server.shutdown()
+    with pytest.raises(ArrnError, match=f"there is no Ray cluster at {address} ."), connected(address):
+        pass
+    for wrong in ("nonsense", "10.0.0.1:0", "ray://10.0.0.1:10001", ":6379"):
+        with (
+            pytest.raises(ArrnError, match="--cluster takes auto, or the address of a cluster's head"),
+            connected(wrong),
+        ):
+            pass

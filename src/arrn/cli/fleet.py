@@ -137,7 +137,9 @@ class Fleet:
         return _tell_failures(ended)
 
     def _where(self) -> str:
-        return "" if self.cluster is None else f", on the Ray cluster at {self.cluster}"
+        from arrn.experiments.cluster_connection import named
+
+        return "" if self.cluster is None else f", on {named(self.cluster)}"
 
 
 def _tell_failures(ended: Sequence[JobProgress]) -> RunError | None:

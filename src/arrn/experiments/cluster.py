@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from arrn.errors import ArrnError, RunError, first_line, plain
+from arrn.errors import ArrnError, RunError
 from arrn.experiments import cluster_node
-from arrn.experiments.cluster_connection import check_machines, connected, machines_of
+from arrn.experiments.cluster_connection import answers, check_machines, connected, in_words, machines_of, named
 from arrn.experiments.jobs import Job, write_job
 from arrn.experiments.run_storage import Storage
 from arrn.experiments.supervising import LAST_LINES, SECONDS_TO_STOP, News
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_LOSSES = 5  # of machines under one run: what loses more is likely what kills them
 _SECONDS_BETWEEN_PULLS = 5.0
+# Ray ends this process, without a word to whoever called it, when the head has been silent for a minute.
+_SECONDS_BETWEEN_CALLS, _MOST_SILENCE = 5.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,10 @@ class _Running:
     last_lines: str = ""
 
 
+class ClusterLostError(Exception):
+    """The cluster is no longer there."""
+
+
 class RayCluster:
     """A place for runs: the machines of a Ray cluster. `on_cluster` gives one.
 
@@ -83,7 +89,7 @@ class RayCluster:
         self._needed = needs.resources([machine.has for machine in machines_of(ray)])
         self._running: list[_Running] = []
         self._news: list[News] = []
-        self._pulled = time.monotonic()
+        self._pulled = self._called = self._heard = time.monotonic()
 
     @property
     def slots(self) -> int:
@@ -118,10 +124,23 @@ class RayCluster:
             for running in self._running:
                 self._storage.pull_log(running.job)
             self._pulled = time.monotonic()
+        self._call_the_head()
         for running in list(self._running):
             self._listen(running)
         news, self._news = self._news, []
         return news
+
+    def _call_the_head(self) -> None:
+        """Notices when the cluster's head has gone."""
+        now = time.monotonic()
+        if now - self._called < _SECONDS_BETWEEN_CALLS:
+            return
+        self._called = now
+        if answers(self._ray.get_runtime_context().gcs_address):
+            self._heard = now
+        elif now - self._heard > _MOST_SILENCE:
+            self._running.clear()  # there is nobody to ask to stop them: they end with their machines' part of Ray
+            raise ClusterLostError(f"its head has not answered for {now - self._heard:.0f} seconds")
 
     def _listen(self, running: _Running) -> None:
         """Takes what one task has said so far."""
@@ -164,11 +183,11 @@ class RayCluster:
         if lost and running.losses < _MOST_LOSSES:
             running.losses += 1
             running.told = self._submit(running.job, running.times)
-            self._news.append(News(running.job, "lost", first_line(error)))
+            self._news.append(News(running.job, "lost", in_words(error)))
             return
         self._running.remove(running)
         often = f"its machines died {running.losses + 1} times; the last time: " if lost else ""
-        self._news.append(News(running.job, "failed", plain(f"{often}{first_line(error)}")))
+        self._news.append(News(running.job, "failed", f"{often}{in_words(error)}"))
 
     def stop(self) -> None:
         """Cancels every task, which asks its run to stop, and waits for the checkpoints."""
@@ -220,10 +239,10 @@ def on_cluster(address: str, needs: Needs, jobs: Sequence[Job], storage: Storage
         check_machines(ray, suited, jobs, storage)
         try:
             yield RayCluster(needs, storage)
-        except ray.exceptions.RayError as error:
+        except (ray.exceptions.RayError, ClusterLostError) as error:
             raise RunError(
-                f"the cluster at {address} was lost ({first_line(error)}); the runs have checkpoints: the same command "
-                "goes on when the cluster is back"
+                f"{named(address)} was lost ({in_words(error)}); the runs have checkpoints: the same command goes on "
+                "when the cluster is back"
             ) from error
 
 
@@ -231,5 +250,5 @@ def _too_much(needed: dict[str, float], machines: Sequence[dict[str, float]], ad
     wanted = " and ".join(f"{amount:g} {name}" for name, amount in needed.items())
     there = "; ".join(" and ".join(f"{has.get(name, 0):g} {name}" for name in needed) for has in machines[:LAST_LINES])
     if "GPU" in needed and not any(has.get("GPU", 0) for has in machines):
-        return f"no machine of the cluster at {address} has a GPU; --device cpu runs without"
-    return f"each run needs {wanted}, but the machines of the cluster at {address} have {there or 'nothing'}"
+        return f"no machine of {named(address)} has a GPU; --device cpu runs without"
+    return f"each run needs {wanted}, but the machines of {named(address)} have {there or 'nothing'}"

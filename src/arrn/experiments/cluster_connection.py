@@ -22,7 +22,7 @@ from arrn.experiments.run_storage import Storage
 from arrn.writing import writing_to
 
 _SECONDS_TO_ANSWER = 5.0
-_SECONDS_TO_LOOK_AROUND = 120.0  # starting a worker and importing arrn, on slow disks
+_SECONDS_TO_LOOK_AROUND = 180.0  # starting a worker and importing arrn, on slow disks
 # How a connection of HTTP/2 begins, which gRPC and so Ray speak: the client's preface and empty settings.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS_FRAME = 4  # the kind of frame, at byte 3, that the server answers with
@@ -69,15 +69,41 @@ def connected(address: str) -> Iterator[ModuleType]:
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except Exception as error:
-        raise ArrnError(_why_not(address, error)) from error
+        raise ArrnError(_why_not(address, error)) from None
     finally:
         if on_main_thread:  # Ray puts its own handler in the place of the one there was
             signal.signal(signal.SIGTERM, before)
     _silence(ray)
+    ray.cloudpickle.register_pickle_by_value(cluster_node)  # machines get its code, not its name
     try:
         yield ray
     finally:
+        ray.cloudpickle.unregister_pickle_by_value(cluster_node)
         ray.shutdown()
+
+
+def named(address: str) -> str:
+    """What messages call the cluster.
+
+    >>> named("auto"), named("10.0.0.1:6379")
+    ('the Ray cluster of this machine', 'the Ray cluster at 10.0.0.1:6379')
+    """
+    return "the Ray cluster of this machine" if address == "auto" else f"the Ray cluster at {address}"
+
+
+def in_words(error: Exception) -> str:
+    """What went wrong on a machine, in one line; Ray puts where it happened before it."""
+    return plain(first_line(getattr(error, "cause", None) or error))
+
+
+def answers(address: str) -> bool:
+    """Whether somebody listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
+    except OSError:
+        return False
+    return True
 
 
 def _check_address(address: str) -> None:
@@ -102,14 +128,14 @@ def _check_address(address: str) -> None:
 def _why_not(address: str, error: Exception) -> str:
     told = [line.strip() for line in str(error).splitlines() if line.strip()]
     if "Version mismatch" in str(error):
-        versions = [line for line in told if line.startswith(("Ray:", "Python:"))]
+        versions = [line.replace(":", "") for line in told if line.startswith(("Ray:", "Python:"))]
         theirs, ours = " and ".join(versions[:2]), " and ".join(versions[2:4])
-        return f"the cluster at {address} runs {theirs}, but this process {ours}: both must be the same"
+        return f"{named(address)} runs {theirs}, but this process runs {ours}: they must be the same"
     if isinstance(error, ConnectionError) and address == "auto":
         return (
             "no Ray cluster was found on this machine: start one with `ray start --head`, or give --cluster HOST:PORT"
         )
-    return plain(f"cannot connect to the Ray cluster at {address}: {first_line(error)}")
+    return plain(f"cannot connect to {named(address)}: {first_line(error)}")
 
 
 def _silence(ray: ModuleType) -> None:
