@@ -76,10 +76,15 @@ def test_a_run_in_a_storage_is_in_a_folder_of_its_machine_meanwhile(address: str
         assert not here.folder.exists()
         write(here.folder / "log.jsonl", "1")
     assert not here.out.exists()
-    with pytest.raises(RunError, match="stopped"), kept_in(Storage(address), job(tmp_path / "two")) as here:
-        assert contents(here) == {"sample/x-seed0/log.jsonl": "1"}
-        write(here.folder / "log.jsonl", "12")
-        raise RunError("stopped")
+
+    def stop_there() -> None:
+        with kept_in(Storage(address), job(tmp_path / "two")) as here:
+            assert contents(here) == {"sample/x-seed0/log.jsonl": "1"}
+            write(here.folder / "log.jsonl", "12")
+            raise RunError("stopped")
+
+    with pytest.raises(RunError, match="stopped"):
+        stop_there()
     there = job(tmp_path / "three")
     Storage(address).pull_log(there)
     assert contents(there) == {"sample/x-seed0/log.jsonl": "12"}
@@ -89,9 +94,12 @@ def test_a_run_that_the_storage_does_not_take_stays(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(run_storage, "_SECONDS_BETWEEN_ATTEMPTS", 0.0)
     root = tmp_path / "storage"
     storage = Storage(f"file://{root}")
-    with pytest.raises(RunError) as told, kept_in(storage, job(tmp_path / "one")) as here:
-        write(here.folder / "log.jsonl", "1")
-        write(root, "a file in the place of the folder")
+    opened = kept_in(storage, job(tmp_path / "one"))
+    here = opened.__enter__()
+    write(here.folder / "log.jsonl", "1")
+    write(root, "a file in the place of the folder")
+    with pytest.raises(RunError) as told:
+        opened.__exit__(None, None, None)
     assert f"does not let us write the run in {here.folder}, which stays there" in str(told.value)
     assert contents(here) == {"sample/x-seed0/log.jsonl": "1"}
 

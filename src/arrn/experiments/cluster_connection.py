@@ -74,11 +74,12 @@ def connected(address: str) -> Iterator[ModuleType]:
         if on_main_thread:  # Ray puts its own handler in the place of the one there was
             signal.signal(signal.SIGTERM, before)
     _silence(ray)
-    ray.cloudpickle.register_pickle_by_value(cluster_node)  # machines get its code, not its name
+    by_value: Any = ray.cloudpickle
+    by_value.register_pickle_by_value(cluster_node)  # machines get its code, not its name
     try:
         yield ray
     finally:
-        ray.cloudpickle.unregister_pickle_by_value(cluster_node)
+        by_value.unregister_pickle_by_value(cluster_node)
         ray.shutdown()
 
 
