@@ -32,7 +32,7 @@ from arrn.model_folder import (
     write_model,
 )
 from arrn.models import registry
-from arrn.models.limits import built_within, check_options, seems_large
+from arrn.models.limits import built_within, check_memory, check_options, seems_large
 from arrn.models.rebuilding import config_for
 from arrn.nn.introspection import COMPILED, first_not_finite, unwrap
 from arrn.nn.network import CHANGEABLE, change_option, channels_of, classes_of, plain_option
@@ -221,7 +221,9 @@ class Saved:
             with torch.device("meta"), built_within(elements):  # where parameters take no memory
                 make()
         with built_within(elements):
-            return make()
+            model = make()
+        check_memory(model)
+        return model
 
     def fill(self, model: nn.Module, as_read: Callable[[torch.dtype], torch.dtype] | None) -> None:
         """Puts all of the saved tensors into a network, or none.

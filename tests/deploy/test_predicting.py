@@ -21,6 +21,7 @@ from arrn.data import BadSample
 from arrn.deploy import Predictor
 from arrn.metadata import Metadata
 from arrn.nn import ARRN
+from arrn.nn.introspection import forward_memory
 from arrn.runtime import Answer
 from arrn.testing import awaken_norms
 from saved_networks import Plain
@@ -224,6 +225,24 @@ def test_inputs_of_one_level_run_together_and_batches_are_bounded(
     monkeypatch.setattr("arrn.runtime.predictor._PLACES", 3 * 16 * 16)
     predictor([np.zeros((16, 16, 3), np.uint8)] * 7)
     assert runs == [(0, 3), (0, 3), (0, 1)]
+
+
+def test_the_network_runs_on_as_many_inputs_as_fit_the_memory(
+    images_network: ARRN, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = [np.random.default_rng(n).integers(0, 255, (16, 16, 3), np.uint8) for n in range(7)]
+    together = Predictor(images_network, device="cpu")
+    expected = together(images, top=5)
+    needed = forward_memory(images_network.at_resolution(16).fuse(), (1, 3, 16, 16))
+    monkeypatch.setattr("arrn.deploy.predicting._MEMORY", 3 * needed)
+    predictor = Predictor(images_network, device="cpu")
+    counts: list[int] = []
+    run = predictor._level(0)
+    predictor._levels[0] = lambda x: (counts.append(len(x)), run(x))[1]
+    monkeypatch.setattr(predictor, "prepare", lambda level, count: None)
+    for answer, right in zip(predictor(images, top=5), expected, strict=True):
+        torch.testing.assert_close(probabilities(answer), probabilities(right), rtol=0, atol=1e-6)
+    assert counts == [3, 3, 1]
 
 
 def test_inputs_are_let_go_before_all_are_read(images_network: ARRN, monkeypatch: pytest.MonkeyPatch) -> None:

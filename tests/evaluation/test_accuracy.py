@@ -12,8 +12,18 @@ from torchvision.transforms.v2 import functional as tv
 import arrn
 from arrn.data import Bucket, MemoryBatches, Normalisation
 from arrn.errors import ArrnError
-from arrn.evaluation import RESAMPLERS, Answers, Setting, check_resampler, evaluate, lower, settings_for
+from arrn.evaluation import (
+    RESAMPLERS,
+    Answers,
+    Setting,
+    affordable_batch,
+    check_resampler,
+    evaluate,
+    lower,
+    settings_for,
+)
 from arrn.nn import ARRN
+from arrn.nn.introspection import forward_memory
 from arrn.signal import KaiserSinc, resample
 from arrn.signal.kernels import kernel_options
 from arrn.testing import awaken_norms
@@ -88,6 +98,17 @@ def test_counts_are_those_of_one_image_at_a_time(kind: str, batch_size: int) -> 
         assert answers.correct == sum(a == int(b) for a, b in zip(alone, answers.labels, strict=True))
     # The test has something to tell apart: resolutions change answers.
     assert len({tuple(answers.predictions.tolist()) for answers in found}) > 2
+
+
+def test_batches_are_small_enough_for_the_samples_and_for_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MODELS["arrn"]()
+    assert affordable_batch(256, [(8, 8)]) == affordable_batch(256, [(8, 8)], model) == 256
+    needed = forward_memory(model, (1, 3, *model.grids[0]))
+    monkeypatch.setattr("arrn.evaluation.accuracy._MEMORY", 10 * needed + 1)
+    assert affordable_batch(256, [(8, 8)], model) == 10
+    monkeypatch.setattr("arrn.evaluation.accuracy._MEMORY", needed - 1)
+    assert affordable_batch(256, [(8, 8)], model) == 1
+    assert affordable_batch(256, [(8, 8)], nn.Conv2d(3, 2, 1)) == 256  # any size, of which nothing is known
 
 
 @pytest.mark.parametrize("kind", ["arrn", "fixed"])

@@ -131,3 +131,31 @@ def test_only_what_is_built_inside_and_in_this_thread_is_counted() -> None:
 
 def test_options_that_are_no_numbers_are_left_to_the_builder() -> None:
     check_options("arrn", {"features": "many", "depth": None, "sizes": [[8, "x"]], "mine": 10**30})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("arrn", {"sizes": [5000, 8], "features": [4, 6], "num_classes": 3}),
+        ("resnet18", {"size": 8000, "num_classes": 3}),
+    ],
+)
+def test_a_network_that_would_fill_the_memory_as_it_runs_is_refused_as_it_is_loaded(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    arrn.save(arrn.create_model(name, **options), tmp_path)
+    with pytest.raises(
+        ArrnError, match=r"one sample on a grid of .000 would take \d+\.\d GB of memory, and 1.1 GB are"
+    ):
+        arrn.load(tmp_path)
+
+
+def test_the_user_may_allow_more_memory(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arrn.models.limits.MOST_MEMORY", 1000)
+    with pytest.raises(ArrnError, match=r"would take .* set the environment variable ARRN_MAX_MEMORY, such as"):
+        arrn.load(saved)
+    monkeypatch.setenv("ARRN_MAX_MEMORY", "1MB")
+    assert arrn.load(saved).sizes == (8, 5)
+    monkeypatch.setenv("ARRN_MAX_MEMORY", "lots")
+    with pytest.raises(ArrnError, match="ARRN_MAX_MEMORY takes a size such as 500kB, 32MB or 1GiB, got 'lots'"):
+        arrn.load(saved)

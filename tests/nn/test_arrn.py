@@ -22,6 +22,7 @@ from arrn.nn import (
     count_parameters,
     multiply_adds,
 )
+from arrn.nn.introspection import forward_memory
 from arrn.signal import WhittakerShannon, resample
 from arrn.testing import awaken_norms
 from strategies import relative_error
@@ -387,6 +388,30 @@ def test_a_residual_may_be_replaced_after_building() -> None:
 def test_what_is_frozen_stays_so_at_one_resolution(frozen: bool) -> None:
     model = small().requires_grad_(not frozen)
     assert {parameter.requires_grad for parameter in model.at_resolution(5).parameters()} == {not frozen}
+
+
+class Branching(nn.Module):
+    """Holds its input while a wide signal comes and goes; views and parameters take nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen, self.narrow = nn.Conv2d(3, 50, 1, bias=False), nn.Conv2d(50, 3, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        narrow = self.narrow(self.widen(x.view(x.shape)))
+        return (x + narrow).flatten(1)[:, :5] + self.widen.weight.detach().view(150)[:5]
+
+
+def test_the_memory_of_a_run_is_that_of_the_tensors_that_live_at_once() -> None:
+    pixel = 4 * 10 * 10
+    # The input and the wide signal, and the narrow one that is made of it.
+    assert forward_memory(Branching(), (1, 3, 10, 10)) == (3 + 50 + 3) * pixel
+    assert forward_memory(Branching().double(), (1, 3, 10, 10)) == 2 * (3 + 50 + 3) * pixel
+    model = small()
+    costs = [forward_memory(model.at_resolution(size), (1, 3, size, size)) for size in model.sizes]
+    assert costs == sorted(costs, reverse=True)
+    least = 4 * (4 + 2 * 8) * 12 * 12  # a block's input and what it is widened to, before and after a norm
+    assert least <= forward_memory(model, (1, 3, 12, 12)) <= 3 * least
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

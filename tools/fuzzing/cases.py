@@ -153,6 +153,7 @@ class Fuzzer:
         """In the fork: damages the file, uses it, and tells what came of it."""
         os.setsid()
         os.chdir(work)
+        sys.path.insert(0, str(work))  # as it is for whoever starts Python there
         rng = self._random(number)
         rng.random()
         told: dict[str, Any] = {"mutation": "none", "code": None, "outside": []}
@@ -249,6 +250,8 @@ def _watch_writes(work: Path, root: Path, seen: list[str]) -> None:
     inside = tuple(str(path.resolve()) for path in (work, root / "matplotlib", root / "cache", Path("/dev")))
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("socket.bind", "socket.connect") and isinstance(arguments[1], str):  # a path, not an address
+            return
         if event in _STARTS:
             command = arguments[1] if event == "subprocess.Popen" else arguments
             if not any(name in str(command) for name in _OURS):

@@ -29,7 +29,26 @@ from fuzzing.mutations import PICKLED, as_json, as_toml, damage, extreme, hostil
 _DIGEST = re.compile(r'"[0-9a-f]{64}"')
 Mutate = Callable[[bytes, random.Random, bool, bytes], tuple[bytes, str]]
 
+TRANSPLANTS: tuple[tuple[str, Any], ...] = (
+    ("name", "timm:eva_giant_patch14_224"),
+    ("name", "timm:vit_base_patch16_224"),
+    ("name", "timm:efficientnet_l2"),
+    ("name", "timm:../../escaped"),
+    ("name", "torchvision:vgg16"),
+    ("name", "torchvision:get_model"),
+    ("name", "timm:"),
+    ("skip_first", 1),
+    ("form", "difference"),
+    ("size", 32),
+    ("kernel", "fair"),
+    ("dropout", 0.3),
+)
+"""What the config of a transplanted network of another library may have besides what is in the seed."""
+
 LADDER: tuple[tuple[str, Any], ...] = (
+    ("name", "harmful:build"),
+    ("name", "os:system"),
+    ("name", "arrn.cli:main"),
     ("repeats", 1),
     ("depth", [1, 1]),
     ("expansion", 2.0),
@@ -390,6 +409,43 @@ def parquet(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tupl
         content, more = damage(content, rng, other)
         done = f"{done}; {more}"
     return content, done
+
+
+def repair_manifest(folder: Path) -> None:
+    """Makes the sizes and checksums of the files that an export's manifest names valid again."""
+    manifest = folder / "manifest.json"
+    document = json.loads(manifest.read_text())
+    for entry in (*(level["exported"] for level in document["levels"]), document["all_levels"], document["resampling"]):
+        file = folder / entry["file"]
+        if file.is_file() and file.stat().st_size < 1 << 28:
+            entry |= {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    manifest.write_text(json.dumps(document))
+
+
+def archive(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tuple[bytes, str]:
+    """For a zip of a published data set: its lists, its images, its names; or the zip itself."""
+    if not repair:
+        return _wrong_zip(data, rng) if rng.random() < 0.5 else damage(data, rng, other)
+    with zipfile.ZipFile(io.BytesIO(data)) as held:
+        members = [(name, held.read(name)) for name in held.namelist()]
+    texts = [n for n, (name, _) in enumerate(members) if name.endswith(".txt")]
+    chosen = rng.choice(texts) if rng.random() < 0.4 else rng.randrange(len(members))
+    name, content = members[chosen]
+    roll = rng.random()
+    if roll < 0.4:
+        content, done = damage(content, rng, other)
+    elif roll < 0.6:
+        lines = content.decode("latin-1").splitlines() or [""]
+        lines[rng.randrange(len(lines))] = hostile_text(rng)
+        content, done = "\n".join(lines).encode("utf-8", "replace"), "a hostile line"
+    elif roll < 0.9:
+        name, done = rng.choice((hostile_text(rng).replace("\0", "")[:60_000], f"../{name}", f"/{name}")), "renamed"
+        name = name.encode("utf-8", "replace").decode()
+    else:
+        members += [(f"tiny-imagenet-200/train/n{number:08}/images/x.JPEG", b"") for number in range(3000)]
+        done = "3,000 empty images"
+    members[chosen] = (name, content)
+    return _zipped(members, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))), f"{name[:80]}: {done}"
 
 
 def repair_weights(folder: Path) -> None:

@@ -37,10 +37,14 @@ ESCAPES = (
 )
 """What must not reach a terminal as it is."""
 
+MARKUP = "\"><script>alert('fuzz')</script>"
+"""What a browser must not run when it shows a report."""
+
 _TEXTS = (
     "[bold red]markup[/]",
     "[/]",
     "[link=https://example.org]x[/link]",
+    MARKUP,
     "x" * 100_000,
     "\ud800",
     "\U0001f600" * 300,

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import struct
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from PIL import Image
 
 from fuzzing.formats import IMAGE_TYPE
+from fuzzing.mutations import CANARY
 
 TINY: dict[str, Any] = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2}
 COLOURS = ("blue", "green", "red")
@@ -83,6 +85,22 @@ def arrays(size: tuple[int, ...]) -> bytes:
     return file.getvalue()
 
 
+def tiny_archive() -> bytes:
+    """A zip in the layout of TinyImageNet."""
+    wnids = ("n00000001", "n00000002")
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as held:
+        for label, wnid in enumerate(wnids):
+            for n in range(3):
+                held.writestr(f"tiny-imagenet-200/train/{wnid}/images/{wnid}_{n}.JPEG", encoded("JPEG", label=label))
+        lines = [f"val_{n}.JPEG\t{wnids[n % 2]}\t0\t0\t8\t8\n" for n in range(4)]
+        held.writestr("tiny-imagenet-200/val/val_annotations.txt", "".join(lines))
+        for n in range(4):
+            held.writestr(f"tiny-imagenet-200/val/images/val_{n}.JPEG", encoded("JPEG", label=n % 2))
+        held.writestr("tiny-imagenet-200/words.txt", "".join(f"{wnid}\tfish, {wnid}\n" for wnid in wnids))
+    return file.getvalue()
+
+
 def array() -> bytes:
     """An npy file of a volume."""
     file = io.BytesIO()
@@ -125,6 +143,7 @@ def make_templates(root: Path) -> None:
         )
         (root / name / file).write_bytes(content)
         (root / name / "input.txt").write_text(file)
+    _make_deployed(root)
     checkpoints._KEPT = 10  # an interrupted run is made from a whole one
     settings = RunSettings(str(easy), "arrn", TINY, Recipe(epochs=3, batch_size=6))
     run_training(settings, root / "done" / "run", Machine("cpu", checkpoint_every=0.4))
@@ -133,11 +152,12 @@ def make_templates(root: Path) -> None:
     for path in (begun / "model.safetensors", begun / "config.json", *sorted((begun / "checkpoints").iterdir())[4:]):
         path.unlink()
     (root / "begun" / "dataset.txt").write_text(str(easy))
-    for template in ("parquet", "folder", "npz", "sounds"):
+    for template in ("parquet", "folder", "npz", "sounds", "archive"):
         (root / template / "data").mkdir(parents=True)
     for path in easy.iterdir():
         shutil.copy(path, root / "parquet" / "data")
     (root / "npz" / "data" / "set.npz").write_bytes(arrays((8, 8)))
+    (root / "archive" / "data" / "tiny-imagenet-200.zip").write_bytes(tiny_archive())
     for split, seed in (("train", 0), ("test", 1000)):
         for label, colour in enumerate(COLOURS):
             for template, ending in (("folder", "png"), ("sounds", "wav")):
@@ -149,10 +169,38 @@ def make_templates(root: Path) -> None:
     (root / "sounds" / "flags.txt").write_text("--window 0.25 --option ndim=1")
     shutil.copytree(root / "net" / "net", root / "folder" / "net")
     shutil.copytree(root / "sound" / "net", root / "sounds" / "net")
-    for template in ("parquet", "folder", "npz"):
+    for template in ("parquet", "folder", "npz", "archive"):
         (root / template / "dataset.txt").write_text("data")
     shutil.copytree(root / "net" / "net", root / "parquet" / "net")
     _make_documents(root)
+
+
+def _make_deployed(root: Path) -> None:
+    """Templates of what comes after training: a transplant, a calibrated cascade, an export, and what a server gets."""
+    from arrn import create_model, save
+    from arrn.deploy import Predictor, calibrate, write_cascade
+    from arrn.deploy.export import export_network
+    from arrn.metadata import Metadata
+
+    torch.manual_seed(0)
+    model = create_model("timm:test_resnet", num_classes=3, size=32)
+    save(model, root / "transplant" / "net", Metadata((0.5,) * 3, (0.25,) * 3, "perfect", COLOURS))
+    for template in ("cascade", "server", "exported"):
+        shutil.copytree(root / "net" / "net", root / template / "net")
+    cascade = calibrate(
+        Predictor(root / "net" / "net", device="cpu"),
+        [_pixels(8, 8, n % 3, n) for n in range(12)],
+        [n % 3 for n in range(12)],
+        "12 images",
+    )
+    write_cascade(root / "cascade" / "net", cascade)
+    export_network(root / "cascade" / "net", root / "exported" / "exported")
+    for template in ("transplant", "cascade", "exported"):
+        (root / template / "cat.png").write_bytes(encoded())
+        (root / template / "input.txt").write_text("cat.png")
+        (root / template / "dataset.txt").write_text(str(root / "easy"))
+    for template in ("net", "transplant"):  # a config that names it must not run it
+        (root / template / "harmful.py").write_text(f"open({CANARY!r}, 'w')\n\n\ndef build(**options):\n    pass\n")
 
 
 def _make_documents(root: Path) -> None:

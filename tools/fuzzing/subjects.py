@@ -9,12 +9,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from fuzzing import formats
-from fuzzing.formats import Mutate, repair_weights
-from fuzzing.mutations import PICKLED, hostile_text, make_special
+from fuzzing import formats, requests
+from fuzzing.formats import Mutate, repair_manifest, repair_weights
+from fuzzing.mutations import PICKLED, damage, hostile_text, make_special
+from fuzzing.requests import converse
 from fuzzing.samples import COLOURS, TINY, arrays, encoded, pictures, sound, table
+
+
+def damaged(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tuple[bytes, str]:
+    """For a file of which only its bytes are known."""
+    return damage(data, rng, other)
+
+
+def _evaluation() -> bytes:
+    """What `arrn evaluate` leaves, as far as an export reads it."""
+    result = {"resolution": 8, "policy": "exact", "adapt": True, "accuracy": 0.9, "total": 9}
+    return json.dumps({"dataset": "easy", "results": [result], "provenance": {"commit": "x"}}).encode()
+
 
 _CPU = ("--device", "cpu", "--in-memory")
 
@@ -30,6 +44,7 @@ class Subject:
         mutate: what damages it.
         uses: names of `USES`.
         seeds: files to start from; none is the template's own.
+        repair: makes what other files say of this one right again, given its folder.
     """
 
     kind: str
@@ -38,6 +53,7 @@ class Subject:
     mutate: Mutate
     uses: tuple[str, ...]
     seeds: tuple[bytes, ...] = field(default=(), repr=False)
+    repair: Callable[[Path], None] | None = None
 
     def break_it(self, work: Path, rng: random.Random, repair: bool, pool: Sequence[bytes]) -> str:
         """Damages the file in a copy of the template; returns how."""
@@ -53,8 +69,8 @@ class Subject:
         other = PICKLED if rng.random() < 0.2 else rng.choice(pool)
         content, done = self.mutate(data, rng, repair, other)
         path.write_bytes(content)
-        if repair and self.kind == "safetensors":
-            repair_weights(path.parent)
+        if repair and self.repair is not None:
+            self.repair(path.parent)
         return done
 
     def restore(self, work: Path) -> None:
@@ -181,6 +197,35 @@ def _predict_all() -> None:
     arrn("predict", "net", *sorted(path for path in Path("data").rglob("*") if path.is_file())[:12], "--device", "cpu")
 
 
+def _predict_exported() -> None:
+    """What a program without torch does."""
+    from arrn.runtime import OnnxPredictor
+
+    predictor = OnnxPredictor("exported", threads=1)
+    for size in (8, 3):
+        assert predictor(np.zeros((size, size, 3), np.uint8)).probability <= 1
+
+
+def _serve(exported: bool = False) -> None:
+    """What a server does with a request; what it refuses is told as the command line would."""
+    from arrn.deploy import Predictor
+    from arrn.runtime import OnnxPredictor
+
+    predictor = OnnxPredictor("exported", threads=1) if exported else Predictor("net", device="cpu")
+    file, content = Path("request.bin"), requests.seeds()[0]
+    if file.is_file():
+        with file.open("rb") as opened:
+            content = opened.read(1 << 21)
+    statuses = converse(predictor, content)
+    if not statuses or max(statuses) >= 400:
+        sys.stderr.write(f"arrn: answered with {statuses}\n")
+        sys.exit(2)
+
+
+def _export(folder: str) -> None:
+    arrn("export", folder, "--out", "exported-again")
+
+
 USES: dict[str, Callable[[], None]] = {
     "load": _load,
     "predict": lambda: arrn("predict", "net", Path("input.txt").read_text(), "--device", "cpu"),
@@ -197,6 +242,12 @@ USES: dict[str, Callable[[], None]] = {
     "figures": lambda: arrn("figures", "robustness", "tables", "--results", "results", "--out", "figures"),
     "read job": _read_job,
     "read benchmark": _read_benchmark,
+    "predict within a budget": lambda: arrn("predict", "net", "cat.png", "--budget", 0.03, "--device", "cpu"),
+    "predict exported": _predict_exported,
+    "serve": _serve,
+    "serve exported": lambda: _serve(exported=True),
+    "export network": lambda: _export("net"),
+    "export run": lambda: _export("run"),
 }
 """What users do, by name. Run in the folder of a case."""
 
@@ -208,7 +259,8 @@ def list_subjects(root: Path) -> list[Subject]:
     """Everything that is damaged, given the templates."""
     from arrn.training import Recipe
 
-    network, run = ("load", "predict", "evaluate network"), ("resume",)
+    network, run = ("load", "predict", "evaluate network", "export network"), ("resume",)
+    deployed = ("predict exported", "serve exported")
     config = formats.json_file(formats.LADDER)
     latest = str(max((root / "begun" / "run" / "checkpoints").iterdir()).relative_to(root / "begun"))
     options = {name: value for name, value in vars(Recipe()).items() if name not in ("epochs", "batch_size")}
@@ -232,9 +284,27 @@ def list_subjects(root: Path) -> list[Subject]:
         ]
 
     return [
-        *(Subject("safetensors", name, "net/model.safetensors", formats.tensors, network) for name in ("net", "fair")),
+        *(
+            Subject("safetensors", name, "net/model.safetensors", formats.tensors, network, repair=repair_weights)
+            for name in ("net", "fair")
+        ),
         *(Subject("config", name, "net/config.json", config, network) for name in ("net", "fair")),
         *(Subject("config", name, "net/config.json", config, network[:2]) for name in ("grey", "sound", "volume")),
+        Subject(
+            "transplant",
+            "transplant",
+            "net/config.json",
+            formats.json_file(formats.TRANSPLANTS + formats.LADDER[:3]),
+            network[:3],
+        ),
+        Subject("cascade", "cascade", "net/cascade.json", formats.json_file(), ("predict within a budget",)),
+        Subject("cascade", "cascade", "net/cascade.json", formats.json_file(), ("predict", "export network")),
+        Subject("manifest", "exported", "exported/manifest.json", formats.json_file(), deployed),
+        *(
+            Subject("onnx", "exported", f"exported/{name}.onnx", damaged, deployed, repair=repair_manifest)
+            for name in ("level-8", "level-4", "resample")
+        ),
+        Subject("request", "server", "request.bin", requests.mutate, ("serve",), requests.seeds()),
         Subject("checkpoint", "begun", latest, formats.checkpoint, run),
         Subject("run", "begun", "run/run.json", formats.json_file(), run),
         Subject("run", "done", "run/run.json", formats.json_file(), ("evaluate run",)),
@@ -243,6 +313,7 @@ def list_subjects(root: Path) -> list[Subject]:
         Subject(
             "evaluation", "done", "run/evaluation.json", formats.json_file(), ("evaluate run",), (b'{"results": []}',)
         ),
+        Subject("evaluation", "done", "run/evaluation.json", formats.json_file(), ("export run",), (_evaluation(),)),
         Subject("evaluation", "done", "run/evaluation.png", formats.picture, ("evaluate run",), pngs),
         Subject(
             "result",
@@ -265,6 +336,7 @@ def list_subjects(root: Path) -> list[Subject]:
         Subject(
             "npz", "npz", "data/set.npz", formats.npz, held, (arrays((8, 8)), arrays((8, 8, 8)), arrays((8, 8, 3)))
         ),
+        Subject("archive", "archive", "data/tiny-imagenet-200.zip", formats.archive, held),
         Subject("npy", "volume", "volume.npy", formats.npy, ("predict",)),
         Subject("wav", "sound", "clip.wav", formats.wav, ("predict",), sounds),
         Subject("wav", "sounds", "data/train/red/1.wav", formats.wav, held, sounds),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fuzzing.mutations import OUTSIDE
+from fuzzing.mutations import MARKUP, OUTSIDE
 from fuzzing.subjects import TRAINING
 
 GOOD = ("works", "refused")
@@ -86,6 +86,8 @@ def judge(
     if found := _CONTROLS.search(text):
         line = next(line for line in text.split("\n") if found.group() in line)
         return "escape", f"{unicodedata.name(found.group(), repr(found.group()))} in {line!r:.200}", ""
+    if pages := [page.name for page in work.rglob("*.html") if MARKUP in read(page)]:
+        return "escape", f"markup of a stranger in {pages[0]!r:.80}", ""
     if found := _WARNING.search(text):
         return "untidy", found.group(), ""
     if "UNNOTICED" in text:

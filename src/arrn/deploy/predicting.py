@@ -23,7 +23,7 @@ from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN, AdaptedARRN
 from arrn.nn.backbone import Backbone
 from arrn.nn.inference import Frozen
-from arrn.nn.introspection import multiply_adds, unwrap
+from arrn.nn.introspection import forward_memory, multiply_adds, unwrap
 from arrn.nn.network import as_network, channels_of
 from arrn.runs import is_finished, pick_device
 from arrn.runs.settings import RUN_FILE
@@ -37,6 +37,7 @@ from arrn.signal.scaling import Normalisation
 from arrn.training.step import order_memory
 
 _AT_ONCE = 2**24  # numbers of the inputs that are normalised and resampled together
+_MOST_TOGETHER, _MEMORY = 1024, 2**30  # inputs that the network runs on together, and bytes that they may take
 _WARM_UP = 5  # calls after which a CUDA graph is recorded, and one that replays it
 
 
@@ -116,7 +117,7 @@ class Predictor(AnyPredictor):
         self._normalise = Normalisation(known.mean, known.std).to(self.device)
         self._kernel = about.kernel or kernel("perfect")
         self._levels: dict[int, _Level] = {}
-        self._costs: dict[int, int | None] = {}
+        self._costs: dict[int, tuple[int, int] | None] = {}
         self._building = threading.Lock()
 
     def entry_grid(self, size: Grid, level: int) -> Grid:
@@ -125,16 +126,25 @@ class Predictor(AnyPredictor):
         return as_network(self._model).entry_grid(size)  # its one grid, or the input's own
 
     def cost(self, level: int) -> int | None:
+        found = self._counted(level)
+        return None if found is None else found[0]
+
+    def _counted(self, level: int) -> tuple[int, int] | None:
+        """Multiply-adds and bytes of memory, for one input at a level."""
         with self._building:
             if level not in self._costs:
                 self._costs[level] = self._count(level)
             return self._costs[level]
 
-    def _count(self, level: int) -> int | None:
+    def _count(self, level: int) -> tuple[int, int] | None:
         # A network that takes inputs on their own grid costs what their size makes of it.
         if not self.grids or self.entry_grid((1,) * self.ndim, level) != self.grids[level]:
             return None
-        return multiply_adds(self._cast(level), (1, self.channels, *self.grids[level]))
+        network, shape = self._cast(level), (1, self.channels, *self.grids[level])
+        try:
+            return multiply_adds(network, shape), forward_memory(network, shape)
+        except RuntimeError:  # a network of the user's own whose course depends on the data
+            return None
 
     def prepare(self, level: int, count: int) -> None:
         self._level(level).warm_up(_padded(count) if self.compile or self.capture else 1)
@@ -145,13 +155,19 @@ class Predictor(AnyPredictor):
         found: list[torch.Tensor | None] = [None] * len(signals)
         for grid, places in self._by_grid(level, signals).items():
             ready = torch.cat([self._enter(batch, grid) for batch in _stacks(signals, places)])
-            logits = run(ready)
+            many = self._at_once(level)
+            logits = torch.cat([run(ready[first : first + many]) for first in range(0, len(ready), many)])
             if logits.ndim != 2:
                 raise ArrnError(f"the network gives {tuple(logits.shape)}, and should give (inputs, classes)")
             for place, row in zip(_in_stacks(signals, places), logits.float().softmax(dim=1), strict=True):
                 found[place] = row
         probabilities: Array = torch.stack([row for row in found if row is not None]).cpu().numpy()
         return probabilities
+
+    def _at_once(self, level: int) -> int:
+        """How many inputs the network may run on together."""
+        found = self._counted(level)
+        return _MOST_TOGETHER if found is None else max(1, min(_MOST_TOGETHER, _MEMORY // max(1, found[1])))
 
     def _enter(self, batch: Array, grid: Grid) -> torch.Tensor:
         """Stored samples, normalised and on a grid of the network."""

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from arrn.data.batches import Batch, Batches
 from arrn.errors import ArrnError, unknown_name
-from arrn.nn.network import Policy, as_network, enter_together
+from arrn.nn.introspection import forward_memory
+from arrn.nn.network import Network, Policy, as_network, enter_together
 from arrn.signal.grid import Grid, grid_of
 from arrn.signal.kernels import kernel
 from arrn.signal.resample import resample
@@ -26,6 +27,7 @@ Resampler: TypeAlias = str | Mapping[str, Any]
 
 RESAMPLERS = ("perfect", "fair", "poor", "bicubic", "area")
 _AFFORDABLE = 2**27  # numbers in a batch of samples on their own grids: half a gigabyte in float32
+_MEMORY = 2**30  # bytes that a network may take for a batch
 
 # Numbers for each place of a sample: an image's channels; a volume, next to what a network makes of it, is nothing.
 _WIDTHS = {1: 3, 2: 3, 3: 32}
@@ -198,8 +200,13 @@ def _answer(
     return torch.cat(classes_of), torch.cat(chances_of), entered
 
 
-def affordable_batch(batch_size: int, sizes: Iterable[Grid]) -> int:
+def affordable_batch(batch_size: int, sizes: Iterable[Grid], model: nn.Module | None = None) -> int:
     """At most `batch_size`, and few enough that a batch of the largest of `sizes` does not fill the memory.
+
+    Args:
+        batch_size: that is wanted.
+        sizes: of the samples.
+        model: the network that will run on its highest grid, if that is to be affordable too.
 
     >>> affordable_batch(256, [(32, 32)]), affordable_batch(256, [(32, 32), (3000, 4000)])
     (256, 3)
@@ -207,7 +214,14 @@ def affordable_batch(batch_size: int, sizes: Iterable[Grid]) -> int:
     16
     """
     largest = max(_WIDTHS[len(size)] * math.prod(size) for size in sizes)
-    return max(1, min(batch_size, _AFFORDABLE // largest))
+    return max(1, min(batch_size, _AFFORDABLE // largest, _MEMORY // _memory_of_one(model)))
+
+
+def _memory_of_one(model: nn.Module | None) -> int:
+    """The bytes that a sample takes on the highest grid of a network, which may be far above the sample's own."""
+    if not isinstance(model, Network) or not model.grids:
+        return 1
+    return forward_memory(model, (1, model.in_channels, *model.grids[0]))
 
 
 def lower(x: torch.Tensor, size: Grid, resampler: Resampler = "perfect") -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from arrn.errors import ArrnError
+from arrn.nn.introspection import forward_memory
+from arrn.nn.network import as_network, channels_of
+from arrn.runtime.serving.server_settings import parse_bytes
 from arrn.signal.grid import Grid, Size, as_ladder, format_grid, level_at_least
 from arrn.signal.kernels import Kernel
 from arrn.signal.operators import axes_to_resample
@@ -47,6 +51,15 @@ MOST_LAYERS = 1000
 
 MOST_VALUES = 2**31
 """Hidden values of one sample on the grid of a level: channels times samples, 8 GiB in float32."""
+
+MOST_MEMORY = 2**30
+"""Bytes of signals that a network from a file may hold while it runs on one sample: 1 GiB.
+
+With what convolutions and transforms take for themselves, the process grows by at most twice as much.
+"""
+
+MEMORY_VARIABLE = "ARRN_MAX_MEMORY"
+"""The variable of the environment that allows more, such as 8GB."""
 
 MOST_MATRIX_ENTRIES = 2**26
 """Entries of all the matrices that resample between the grids of a ladder, 0.5 GiB in float64."""
@@ -151,6 +164,36 @@ def check_matrices(steps: Sequence[tuple[Grid, Grid]], kernel: Kernel) -> None:
         raise ArrnError(
             f"below a grid of {format_grid(highest)}, the {kernel.name!r} kernel needs matrices of {entries:.2g} "
             f"entries, and may need {MOST_MATRIX_ENTRIES:.2g}: the 'perfect' kernel needs none on long lines"
+        )
+
+
+def most_memory() -> int:
+    """`MOST_MEMORY`, or what the user allows by `MEMORY_VARIABLE`."""
+    allowed = os.environ.get(MEMORY_VARIABLE)
+    return MOST_MEMORY if allowed is None else parse_bytes(MEMORY_VARIABLE, allowed)
+
+
+def check_memory(model: nn.Module) -> None:
+    """Refuses a network that would take more than `most_memory` for one sample on its highest grid.
+
+    A few numbers of a file can ask for any amount: wide layers on a large grid have few parameters.
+
+    Raises:
+        ArrnError: with the bytes that it would take.
+    """
+    network, channels, most = as_network(model), channels_of(model), most_memory()
+    if not network.grids or channels is None:
+        return
+    places = math.prod(network.grids[0])
+    widest = max((side for weight in model.parameters() for side in weight.shape[:2]), default=1)
+    if 8 * 4 * widest * places <= most:  # far from it: eight signals of the widest layer, in float32
+        return
+    needed = forward_memory(model, (1, channels, *network.grids[0]))
+    if needed > most:
+        raise ArrnError(
+            f"one sample on a grid of {format_grid(network.grids[0])} would take {needed / 1e9:.1f} GB of memory, and "
+            f"{most / 1e9:.1f} GB are allowed: set the environment variable {MEMORY_VARIABLE}, such as "
+            f"{MEMORY_VARIABLE}={math.ceil(1.2 * needed / 1e9)}GB, if you trust the file"
         )
 
 

@@ -127,7 +127,7 @@ def evaluate_run(
     name = config_of(model)["name"]
     plans = settings_for(model, _choose_resolutions(resolutions, model, examined), policies, adapt)
     total = len(examined.sizes)
-    few = affordable_batch(batch_size, examined.sizes)
+    few = affordable_batch(batch_size, examined.sizes, model)
     placement = Placement.unchanged(examined.sizes)
     with (
         join_team(place) as team,
