@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 import arrn
+from arrn.data import IMAGE
 from arrn.metadata import Metadata
 from arrn.nn import Backbone
+from arrn.runs.building import check_fit
 
 SMALL = {
     "arrn": {"sizes": (16, 8, 4), "features": (4, 6, 8), "depth": 1},
@@ -67,6 +69,8 @@ def test_backbones_are_saved_and_loaded(tmp_path: Path) -> None:
         arrn.create_model("arrn_mini", pretrained=tmp_path / "net")
     with pytest.raises(arrn.ArrnError, match="a backbone gives feature maps, not the probabilities of classes"):
         arrn.Predictor(tmp_path / "net")
+    with pytest.raises(arrn.ArrnError, match="'arrn_mini' is a backbone here, which gives feature maps, not classes"):
+        check_fit(loaded, "arrn_mini", IMAGE, "sample")
 
 
 @torch.no_grad()

@@ -73,7 +73,9 @@ def test_the_wheel_installs_and_imports(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # compilers warn about their own insides
-@pytest.mark.parametrize("page", ["README.md", "docs/inference.md", "docs/exporting.md", "docs/rectangles.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/inference.md", "docs/exporting.md", "docs/rectangles.md", "docs/backbone.md"]
+)
 def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # they write; what they read is as in a checkout
     (tmp_path / "weights").symlink_to(ROOT / "weights")
@@ -83,6 +85,8 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
         blocks = [block for block in blocks if "Frozen" not in block]
     if importlib.util.find_spec("onnxscript") is None:
         blocks = [block for block in blocks if "onnx" not in block]
+    if importlib.util.find_spec("segmentation_models_pytorch") is None:
+        blocks = [block for block in blocks if "segmentation_models_pytorch" not in block]
     for block in blocks:
         exec(compile(block, page, "exec"), {})
 

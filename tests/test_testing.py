@@ -88,7 +88,7 @@ def test_blocks_that_do_nothing_prove_nothing() -> None:
 
 def test_what_it_cannot_check_is_refused() -> None:
     model = network(InvertedBlock(6, 2, 1))
-    with pytest.raises(arrn.ArrnError, match="law of an ARRN or a LaplacianResidual, got a InvertedBlock"):
+    with pytest.raises(arrn.ArrnError, match="law of an ARRN, a Backbone or a LaplacianResidual, got a InvertedBlock"):
         assert_exact_skipping(model.levels[0].block)
     with pytest.raises(arrn.ArrnError, match="a signal of size 7 has details that are not to be skipped"):
         assert_exact_skipping(model.levels[1], sizes=[7])

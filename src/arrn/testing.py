@@ -11,6 +11,7 @@ from torch import nn
 
 from arrn.errors import ArrnError
 from arrn.nn.arrn import ARRN
+from arrn.nn.backbone import Backbone
 from arrn.nn.blocks import BatchRMSNorm
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.network import Policy
@@ -24,7 +25,7 @@ _NORMS = (*_BATCH_NORMS, nn.GroupNorm, nn.LayerNorm)
 
 
 def assert_exact_skipping(
-    module: ARRN | LaplacianResidual,
+    module: ARRN | Backbone | LaplacianResidual,
     sizes: Sequence[Size] | None = None,
     *,
     policy: Policy | None = None,
@@ -35,9 +36,9 @@ def assert_exact_skipping(
     """Checks that a network, or a single level, skips exactly what it should, and that this makes a difference.
 
     Of a network, at every size: the answer with skipping is the answer of all levels, from the network and from
-    `at_resolution`; the blocks of the levels above do not run. With all details in the input every one of these
-    blocks changes the answer. Of a level: a signal without details gives the same whether its block runs or not, one
-    with details does not.
+    `at_resolution`; so is each feature map; the blocks of the levels above do not run. With all details in the input
+    every one of these blocks changes the answer. Of a level: a signal without details gives the same whether its block
+    runs or not, one with details does not.
 
     A deep copy is checked, in evaluation mode, with its norms drawn at random (`awaken_norms`): a block at its
     default initialisation hardly matters, so that a mistake in it would not show.
@@ -61,8 +62,11 @@ def assert_exact_skipping(
     Traceback (most recent call last):
     AssertionError: level 8 -> 4: a signal of size 4 has no details to skip, but skipping changes it by ... than 1e-08
     """
+    if isinstance(module, Backbone):
+        module = module.network
     if not isinstance(module, ARRN | LaplacianResidual):
-        raise ArrnError(f"exact skipping is a law of an ARRN or a LaplacianResidual, got a {type(module).__name__}")
+        got = type(module).__name__
+        raise ArrnError(f"exact skipping is a law of an ARRN, a Backbone or a LaplacianResidual, got a {got}")
     place = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     if place.type == "mps":  # which has no float64
         place = torch.device("cpu")
@@ -105,12 +109,17 @@ def _check_network(
         level = model.level(size, policy)
         grid, skipped = model.grids[level], max(skipped, level)
         case = f"level {level} (grid {format_grid(grid)}), input of size {format_grid(size)}"
-        full = model(x if covers(grid, size) else resample(x, grid, model.kernel), adapt=False)
+        held = x if covers(grid, size) else resample(x, grid, model.kernel)
+        full = model(held, adapt=False)
         with _running_blocks(model.levels) as ran:
             adapted = model(x, policy=policy)
         if ran != list(range(level, len(model.levels))):
             raise AssertionError(f"{case}: the blocks of levels {ran} ran, expected those from {level} on alone")
         _assert_close(adapted, full, f"{case}: with and without skipping the answers differ", model.kernel, tolerance)
+        maps = zip(model.forward_levels(x, policy=policy), model.forward_levels(held, adapt=False), strict=True)
+        for n, (adapted, full_map) in enumerate(maps):
+            said = f"{case}: with and without skipping the feature maps {n} differ"
+            _assert_close(adapted, full_map, said, model.kernel, tolerance)
         cast = model.at_resolution(size, policy)(x)
         _assert_close(cast, full, f"{case}: at_resolution and the whole network differ", model.kernel, tolerance)
     answer = model(detailed, adapt=False)

@@ -11,7 +11,7 @@ from torch import nn
 import arrn
 from arrn.nn import ARRN, Backbone, InvertedBlock, LaplacianResidual, Projection, ResidualBase
 from arrn.signal import resample
-from arrn.testing import awaken_norms
+from arrn.testing import assert_exact_skipping, awaken_norms
 from strategies import LARGEST, PERFECT, Case, cases, ladders, relative_error
 
 
@@ -277,3 +277,12 @@ def test_a_backbone_is_exported_at_a_size(kind: str) -> None:
     x = torch.randn(2, 3, 7, 8)
     exported = torch.export.export(backbone, (x,)).module()
     assert_same(exported(x), backbone(x), 1e-5)
+
+
+def test_a_backbone_is_checked_as_a_whole_network_is() -> None:
+    assert_exact_skipping(Backbone(small("junctions")))
+    model = small("paper")
+    assert_exact_skipping(model, policy="cheap")
+    model.levels[1]._map = lambda r, y, inside: 2 * r
+    with pytest.raises(AssertionError, match="with and without skipping the feature maps 1 differ by"):
+        assert_exact_skipping(Backbone(model))

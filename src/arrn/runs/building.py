@@ -17,6 +17,7 @@ from arrn.models import create_model, model_options
 from arrn.models.registry import takes_option
 from arrn.models.rivals import SwitchableNetwork
 from arrn.nn.arrn import ARRN
+from arrn.nn.backbone import Backbone
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.network import Network, as_network, note_option, signal_axes
 from arrn.runs.settings import RunSettings
@@ -203,8 +204,10 @@ def check_fit(model: nn.Module, name: str, form: Form, dataset: str) -> None:
         dataset: what errors call that.
 
     Raises:
-        ArrnError: for other axes or channels than the network's.
+        ArrnError: for other axes or channels than the network's, and for a network that tells no classes apart.
     """
+    if isinstance(model, Backbone):
+        raise ArrnError(f"{name!r} is a backbone here, which gives feature maps, not classes: take the whole network")
     axes = signal_axes(model)
     if axes is not None and axes != form.ndim:
         raise ArrnError(
