@@ -38,5 +38,5 @@ def test_segmenting_scenes_of_photographs() -> None:
     shares = run("segmentation.py", steps=3, tested=20)
     assert list(shares) == ["with Laplacian dropout", "without"]
     for by_size in shares.values():
-        assert list(by_size) == [64, 32, 16]
+        assert list(by_size) == [32, 16, 8]
         assert all(0 < share < 1 for share in by_size.values())
