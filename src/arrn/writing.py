@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -71,6 +72,26 @@ def writing_to(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder beside `out` to write into, which takes the place of `out` and of all it held when all went well."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise ArrnError(f"cannot write {out}: {error.strerror or error}") from error
+    try:
+        yield staging
+        os.chmod(staging, 0o755)  # mkdtemp makes folders that others cannot read
+        old = staging.with_name(f"{staging.name}-old")
+        if out.exists():
+            os.rename(out, old)
+        os.rename(staging, out)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def write_document(path: Path, kind: str, version: int, content: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from arrn.cli.reproduce import reproduce
 from arrn.cli.serve import serve
 from arrn.cli.sweep import sweep
 from arrn.cli.train import train
+from arrn.cli.web import web
 
 app = typer.Typer(name="arrn", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -40,8 +41,8 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-_TAKE_NETWORKS = {"train", "evaluate", "predict", "export", "serve"}  # of one's own too, by --import
+_TAKE_NETWORKS = {"train", "evaluate", "predict", "export", "serve", "web"}  # of one's own too, by --import
 
-for _command in (demo, train, evaluate, predict, serve, export, reproduce, sweep, figures, benchmark, models, kernels):
+for _command in (demo, train, evaluate, predict, serve, export, web, reproduce, sweep, figures, benchmark, models, kernels):
     app.command()(with_imports(_command) if _command.__name__ in _TAKE_NETWORKS else _command)
 app.command(hidden=True)(job)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -41,7 +37,7 @@ from arrn.runtime.manifest import (
 from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import WhittakerShannon, kernel_options
 from arrn.signal.resample import resample
-from arrn.writing import write_atomically, write_document
+from arrn.writing import new_folder, write_atomically, write_document
 
 TOLERANCE = 1e-4
 """How far an answer of an exported file may be from PyTorch's."""
@@ -105,7 +101,7 @@ def export_network(
     evaluated = find_evaluation(source)
     # It is of all levels.
     cascade = read_cascade(source) if len(chosen) == len(parts.grids) else None
-    with _staged(out) as staging:
+    with new_folder(out) as staging:
         writer = _Writer(staging, parts, chosen, say)
         manifest = _describe(source, model, metadata, parts, target, evaluated, cascade)
         manifest = {"onnx": writer.write_onnx, "pt2": writer.write_pt2, "executorch": writer.write_executorch}[target](
@@ -365,23 +361,3 @@ def _check_place(out: Path) -> None:
         raise ArrnError(
             f"{out} holds an export and other files, such as {min(others)!r}: move those away, or name another folder"
         )
-
-
-@contextmanager
-def _staged(out: Path) -> Iterator[Path]:
-    """A new folder beside `out` that takes its place, and that of an earlier export, when all went well."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    except OSError as error:
-        raise ArrnError(f"cannot write {out}: {error.strerror or error}") from error
-    try:
-        yield staging
-        os.chmod(staging, 0o755)  # mkdtemp makes folders that others cannot read
-        old = staging.with_name(f"{staging.name}-old")
-        if out.exists():
-            os.rename(out, old)
-        os.rename(staging, out)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)

@@ -61,7 +61,7 @@ def choice(name: str, label: str, panels: Mapping[str, Markup]) -> Markup:
 
 def document(title: str, *body: Content) -> Markup:
     """A whole page, which fetches nothing and runs no script."""
-    style = files("arrn.pages").joinpath("style.css").read_text("utf-8")
+    style = "".join(files("arrn.pages").joinpath(name).read_text("utf-8") for name in ("palette.css", "style.css"))
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     head = element(
         "head",
