@@ -43,6 +43,20 @@ def _common(
 
 _TAKE_NETWORKS = {"train", "evaluate", "predict", "export", "serve", "web"}  # of one's own too, by --import
 
-for _command in (demo, train, evaluate, predict, serve, export, web, reproduce, sweep, figures, benchmark, models, kernels):
+for _command in (
+    demo,
+    train,
+    evaluate,
+    predict,
+    serve,
+    export,
+    web,
+    reproduce,
+    sweep,
+    figures,
+    benchmark,
+    models,
+    kernels,
+):
     app.command()(with_imports(_command) if _command.__name__ in _TAKE_NETWORKS else _command)
 app.command(hidden=True)(job)

@@ -1,4 +1,4 @@
-"""ONNX Runtime Web: brought by npm in the version named here, compared with its checksum, and kept for the next site."""
+"""ONNX Runtime Web: npm brings the version named here; its checksum is compared, and the archive kept."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def copy_runtime(
     """Copies what a site needs of ONNX Runtime Web into a new folder.
 
     Args:
-        given: a folder that holds onnxruntime-web, in place of npm's: the package, its `dist`, or where it is installed.
+        given: a folder to take it from in place of npm: the package, its `dist`, or where it is installed.
         out: the new folder.
         backends: of `BACKENDS`.
         say: told what is done, a line each.
@@ -182,5 +182,3 @@ def _read_folder(given: Path, names: Sequence[str]) -> dict[str, bytes]:
             f"{ONNX_RUNTIME_WEB.version}, or leave the graphics card out with --no-webgpu"
         )
     return {name: read_bytes(place / name, _LARGEST) for name in names}
-
-

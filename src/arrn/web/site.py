@@ -18,7 +18,7 @@ from arrn.reading import read_document
 from arrn.runtime.manifest import Manifest
 from arrn.runtime.onnx_engine import read_checked
 from arrn.web.browser_runtime import BACKENDS, CopiedRuntime, copy_runtime
-from arrn.web.site_samples import Sample, read_samples, shipped_samples
+from arrn.web.site_samples import read_samples, shipped_samples
 from arrn.writing import new_folder, write_atomically
 
 SITE, FORMAT, FORMAT_VERSION = "site.json", "arrn-site", 1
