@@ -15,19 +15,23 @@ export OMP_WAIT_POLICY ?= passive
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: docs demo test test-all lint check-types benchmark format clean help
+.PHONY: docs demo web test test-all lint check-types benchmark format clean help
 
 help:
 	@echo "make demo         install, then train three small networks and compare them at many resolutions"
 	@echo "make test         install, then lint, check types and run every test"
 	@echo "make test-all     the same, large models included"
 	@echo "make docs         build the documentation site in site/, to be opened without a server"
+	@echo "make web          make a page that runs the shipped network in the browser, and serve it on this machine"
 	@echo "make benchmark    measure training, inference and kernels on this machine, beside their floors"
 	@echo "make format       rewrite the code in the house format"
 	@echo "make clean        remove the virtual environment and what tools left behind"
 
 demo: $(VENV)/.installed
 	$(BIN)/arrn demo
+
+web: $(VENV)/.installed
+	$(BIN)/arrn web weights/arrn_small --out out/site --serve
 
 test: lint check-types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile

@@ -20,7 +20,7 @@ let source = null; // what a picture can be made of again: {name, blob}, or one 
 let picture = null; // {name, frame, highest, gain}
 let answers = new Map(); // by resolution, of this picture
 let answer = null; // what is shown
-let wish = Infinity; // the resolution that was asked for last, which a small picture may not have
+let wish = Infinity; // the resolution that was asked for last, which a small picture may not have; Infinity: its highest
 let requests = 0; // for pictures: the last one counts
 let generation = 0; // of pictures: what belongs to an earlier one is dropped
 let measured = -1; // the generation of which all resolutions are measured
@@ -62,19 +62,23 @@ async function showPicture(chosen, { live = false } = {}) {
   const mine = ++generation;
   const size = [bitmap.height, bitmap.width];
   const original = smallCopy(bitmap);
+  source = chosen;
   let frame;
+  byId("page").setAttribute("aria-busy", "true");
   try {
     ({ frame } = await network.take(bitmap, byId("fit").value));
   } catch (error) {
     if (picture && mine === generation) attempt(() => refresh().then(measureAll)); // the worker still has the earlier one
     throw error;
+  } finally {
+    byId("page").removeAttribute("aria-busy");
   }
   if (mine !== generation) return;
   showTrouble(null);
-  source = chosen;
   const highest = highestResolution(site.grids[0], frame);
   picture = { name: chosen.name, size, frame, highest, gain: null };
   answers = new Map();
+  byId("chart").dataset.whole = "false"; // until all resolutions are measured
   slider.max = highest;
   slider.value = Math.min(wish, highest);
   slider.disabled = false;
@@ -162,7 +166,6 @@ async function measureAll() {
   const mine = generation;
   if (measured === mine) return;
   measured = mine;
-  byId("chart").dataset.whole = "false";
   for (const resolution of resolutionsFor(picture.highest, site.grids, site.grids[0])) {
     await refreshing;
     if (mine !== generation) return;
@@ -212,7 +215,6 @@ async function toggleCamera() {
   byId("camera").setAttribute("aria-pressed", "true");
   setText("camera", "Keep this picture");
   byId("chart").replaceChildren();
-  byId("chart").dataset.whole = "false";
   try {
     while (camera.isOpen) {
       const kept = await keep(await camera.frame());
@@ -240,6 +242,13 @@ function stopCamera() {
   setText("camera", "Use the camera");
 }
 
+/** The visitor asks for another resolution. */
+function moveTo(resolution) {
+  slider.value = resolution;
+  wish = resolution === picture.highest ? Infinity : resolution;
+  attempt(refresh);
+}
+
 function listen() {
   byId("choose").addEventListener("click", () => byId("file").click());
   byId("file").addEventListener("change", ({ target }) => {
@@ -249,17 +258,13 @@ function listen() {
   });
   byId("camera").addEventListener("click", () => attempt(toggleCamera));
   slider.addEventListener("input", () => {
-    wish = Number(slider.value);
-    attempt(refresh);
+    moveTo(Number(slider.value));
   });
   byId("fit").addEventListener("change", () => attempt(() => source && showPicture(source)));
   byId("backend").addEventListener("change", () => attempt(changeBackend));
   byId("chart").addEventListener("click", (event) => {
     const resolution = picture && resolutionAt(byId("chart"), event.clientX, picture.highest);
-    if (resolution) {
-      slider.value = wish = resolution;
-      attempt(refresh);
-    }
+    if (resolution) moveTo(resolution);
   });
   new ResizeObserver(() => picture && answer && showChart()).observe(byId("chart"));
   openTabs(() => picture && attempt(refresh));
