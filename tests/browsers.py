@@ -111,6 +111,8 @@ class Visit:
         self.page.on("console", lambda said: said.type == "error" and self.wrong.append(said.text))
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("requestfailed", lambda request: self.wrong.append(f"{request.url} {request.failure}"))
+        # Playwright catches dialogs for files only once someone listens, which must be before one opens.
+        self.page.on("filechooser", lambda chooser: None)
         self.page.goto(address)
 
     def settle(self) -> None:
