@@ -25,7 +25,7 @@ export function showAnswer(site, answer) {
   const facts = [
     ["Time", `${spellTime(milliseconds)} ms`, "for one run of the network"],
     ["Multiply-adds", spellCount(site.costs[level]), costShare(site, level)],
-    ["Levels skipped", `${level} of ${site.grids.length}`, ["all levels run", "the highest does not run"][level] ?? "the highest ones do not run"],
+    site.grids.length > 1 && ["Levels skipped", `${level} of ${site.grids.length}`, ["all levels run", "the highest does not run"][level] ?? "the highest ones do not run"],
     accuracyAt(site, size),
   ];
   byId("facts").replaceChildren(
@@ -34,8 +34,8 @@ export function showAnswer(site, answer) {
     ),
   );
   showLadder(site, level, size);
-  const glance = `${nameOf(site, best)} ${spellShare(probabilities[best])}, ${spellTime(milliseconds)} ms, ${level} of ${site.grids.length} levels skipped`;
-  setText("glance", glance);
+  const skipped = site.grids.length > 1 ? `, ${level} of ${site.grids.length} levels skipped` : "";
+  setText("glance", `${nameOf(site, best)} ${spellShare(probabilities[best])}, ${spellTime(milliseconds)} ms${skipped}`);
 }
 
 /** Shows a probability, and keeps it exactly for programs that read the page. */
@@ -99,8 +99,8 @@ function ladderSentence(site, level, size) {
 /** The answer in a sentence, for those who hear the page. */
 export function sayAnswer(site, { probabilities, level, size }) {
   const best = bestOf(probabilities);
-  const skipped = level === 0 ? "all levels run" : `${level} of ${site.grids.length} levels skipped`;
-  return `At ${saySize(size)}: ${nameOf(site, best)}, ${Math.round(100 * probabilities[best])} percent; ${skipped}.`;
+  const skipped = site.grids.length > 1 ? `; ${level} of ${site.grids.length} levels skipped` : "";
+  return `At ${saySize(size)}: ${nameOf(site, best)}, ${Math.round(100 * probabilities[best])} percent${skipped}.`;
 }
 
 /** Shows the chart's numbers as a table, highest resolution first. */

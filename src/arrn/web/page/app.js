@@ -308,6 +308,12 @@ async function changeBackend() {
 function showSite() {
   document.title = `${shownName(site.model)}: one network, any resolution`;
   byId("fit").value = site.aspect;
+  if (site.grids.length === 1) {
+    const grid = spellSize(site.grids[0]);
+    setText("promise", `Move the slider: this network knows the resolution ${grid} alone, and interpolates smaller pictures to it.`);
+    byId("levels").hidden = true;
+    byId("pyramid-levels").hidden = true;
+  }
   const longest = site.grids[0].indexOf(Math.max(...site.grids[0]));
   byId("level-marks").replaceChildren(...site.grids.map((grid) => element("option", { value: grid[longest] })));
   byId("samples").hidden = site.samples.length === 0;
