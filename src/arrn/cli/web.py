@@ -39,7 +39,7 @@ def web(
 
     arrn web weights/arrn_small --out out/site --serve
 
-    arrn web runs/mine --out site --samples my-pictures --no-webgpu
+    arrn web runs/mine --out out/site --samples my-pictures --no-webgpu
     """
     from arrn.nn.network import as_policy
     from arrn.web import build_site, serve_site
