@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv as csv_format
-import glob
 import io
 import json as json_format
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from rich.table import Table
 
 from arrn.cli.console import MaxPixels, console, say, shown, shown_lines
 from arrn.errors import ArrnError, plain
-from arrn.runtime.files import BadSample
+from arrn.runtime.inputs import answers_to_json, find_inputs, why
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.deploy import Predictor
@@ -101,44 +99,6 @@ def predict(
 _Told = Sequence[tuple[str, "Answer | ArrnError"]]
 
 
-def find_inputs(given: Sequence[str], ndim: int) -> Iterator[tuple[str, Path | ArrnError]]:
-    """The files that are meant, by name: those of folders and of patterns that no shell has replaced, in order.
-
-    Args:
-        given: files, folders and patterns.
-        ndim: axes of space of the network's signals, which say what files of a folder are taken.
-
-    Yields:
-        A name, and the file or why there is none.
-    """
-    from arrn.runtime.signals import SUFFIXES
-
-    endings = SUFFIXES[ndim]
-    for name in given:
-        files: list[str] = []
-        if os.path.isdir(name):
-            files = sorted(_files_below(name, endings))
-            if not files:
-                kinds = ", ".join(endings)
-                yield name, BadSample(name, f"the folder has no files that the network reads ({kinds})")
-        elif glob.has_magic(name) and not os.path.lexists(name):
-            found = sorted(file for file in glob.glob(name, recursive=True) if not os.path.isdir(file))
-            files = found or [name]  # as shells do; reading says that there is no such file
-        else:
-            files = [name]
-        for file in files:
-            yield file, Path(file)
-
-
-def _files_below(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
-    """Files with one of the endings; hidden ones, and what links lead to other folders, are left out."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (
-            os.path.join(place, name) for name in files if name.lower().endswith(endings) and not name.startswith(".")
-        )
-
-
 def _write(target: str, text: str) -> None:
     from arrn.writing import write_atomically, writing_to
 
@@ -150,22 +110,14 @@ def _write(target: str, text: str) -> None:
 
 
 def _as_json(told: _Told, folder: Path, predictor: Predictor) -> str:
-    answers = [
-        {"file": name, "error": _reason(answer)} if isinstance(answer, ArrnError) else {"file": name} | answer.to_json()
-        for name, answer in told
-    ]
     document = {
         "network": str(folder),
         "kind": predictor.kind,
         "policy": predictor.policy,
         "device": str(predictor.device),
-        "answers": answers,
+        "answers": answers_to_json(told),
     }
     return json_format.dumps(document, indent=2) + "\n"
-
-
-def _reason(error: ArrnError) -> str:
-    return error.reason if isinstance(error, BadSample) else str(error)
 
 
 def _as_csv(told: _Told, top: int) -> str:
@@ -177,7 +129,7 @@ def _as_csv(told: _Told, top: int) -> str:
     table.writerow(["file", "size", "level", "seconds", *classes, "error"])
     for name, answer in told:
         if isinstance(answer, ArrnError):
-            table.writerow([plain(name), *[""] * (3 + len(classes)), plain(_reason(answer))])
+            table.writerow([plain(name), *[""] * (3 + len(classes)), plain(why(answer))])
             continue
         ranked = [value for name, chance in answer.top for value in (plain(name), chance)]
         facts = ["x".join(map(str, answer.size)), "x".join(map(str, answer.level)), answer.seconds]

@@ -25,6 +25,7 @@ from arrn.provenance import provenance
 from arrn.reading import read_document
 from arrn.runs import load_network
 from arrn.runtime import Cascade
+from arrn.runtime.levels import level_of
 from arrn.runtime.manifest import (
     FORMAT,
     FORMAT_VERSION,
@@ -46,6 +47,9 @@ TOLERANCE = 1e-4
 Say: TypeAlias = Callable[[str], None]
 Runner: TypeAlias = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 """Takes stored numbers of shape (batch, channels, *space) to answers, by an exported file."""
+
+Quantise: TypeAlias = Callable[[Path, Parts, Manifest, Say], Manifest]
+"""Adds 8-bit files to an exported folder and to its manifest: `arrn.deploy.quantising.Quantiser`."""
 
 _BATCHES = (1, 3)
 
@@ -73,7 +77,7 @@ def export_network(
     levels: Sequence[str] | None = None,
     policy: Policy | None = None,
     say: Say = lambda text: None,
-    quantise: Callable[[Path, Parts, Manifest, Say], Manifest] | None = None,
+    quantise: Quantise | None = None,
 ) -> Exported:
     """Writes one file for each level of a network, each with normalisation, resampling and softmax inside.
 
@@ -87,12 +91,14 @@ def export_network(
         levels: the grids that files are wanted of, such as ["32", "16"]; None: all.
         policy: another than the network's own, for sizes between two grids.
         say: told what is done, a line each.
-        quantise: for ONNX, what adds 8-bit files to the folder and to the manifest.
+        quantise: for ONNX, what adds 8-bit files, such as a `Quantiser`.
 
     Raises:
         ArrnError: for a network that cannot be exported, a folder with other files, and a package that is missing.
     """
     source, out = Path(source), Path(out)
+    if quantise is not None and target != "onnx":
+        raise ArrnError(f"8-bit files are made for ONNX, not for {target!r:.40}: leave --int8 out, or export --to onnx")
     if target not in TARGETS:
         raise unknown_name("target", target, TARGETS)
     _check_place(out)
@@ -104,13 +110,18 @@ def export_network(
     cascade = read_cascade(source) if len(chosen) == len(parts.grids) else None
     with new_folder(out) as staging:
         writer = _Writer(staging, parts, chosen, say)
-        manifest = _describe(source, model, metadata, parts, target, evaluated, cascade)
+        manifest = _describe(source, model, metadata, parts, target, cascade)
+        costs = costs_of(parts)
+        if evaluated is not None:
+            manifest = replace(
+                manifest, facts={**manifest.facts, "accuracy": _accuracies(evaluated, parts, chosen, costs)}
+            )
         manifest = {"onnx": writer.write_onnx, "pt2": writer.write_pt2, "executorch": writer.write_executorch}[target](
-            manifest, costs_of(parts), evaluated
+            manifest, costs, evaluated
         )
         if not manifest.levels:
             raise RunError(f"nothing was exported: {'; '.join(writer.refused)}")
-        if target == "onnx" and quantise is not None:
+        if quantise is not None:
             manifest = quantise(staging, parts, manifest, say)
         write_document(staging / MANIFEST, FORMAT, FORMAT_VERSION, manifest.to_json())
         Manifest.from_json(read_document(staging / MANIFEST, FORMAT, FORMAT_VERSION))
@@ -135,7 +146,6 @@ def _describe(
     metadata: Metadata,
     parts: Parts,
     target: Target,
-    evaluated: Evaluated | None,
     cascade: Cascade | None,
 ) -> Manifest:
     """The manifest before any file is there."""
@@ -160,7 +170,7 @@ def _describe(
         },
         "normalisation": {"mean": list(parts.mean), "std": list(parts.std), "of": "numbers divided by full_scale"},
         "kernel": kernel_options(parts.kernel),
-        "accuracy": None if evaluated is None else evaluated.to_json(),
+        "accuracy": None,
         "provenance": provenance(),
     }
     return Manifest(
@@ -180,6 +190,23 @@ def _describe(
         cascade=cascade,
         facts=facts,
     )
+
+
+def _accuracies(
+    evaluated: Evaluated, parts: Parts, chosen: Sequence[int], costs: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    """What was evaluated, with the level and the multiply-adds of each resolution.
+
+    Resolutions of levels that are not exported are left out: another level answers to them.
+    """
+    document = evaluated.to_json()
+    kept = []
+    for result in document["results"]:
+        size, policy = (result["resolution"],) * parts.ndim, result["policy"] or parts.policy
+        level = level_of(parts.grids, size, policy)
+        if level == chosen[level_of([parts.grids[n] for n in chosen], size, policy)]:
+            kept.append({**result, "level": format_grid(parts.grids[level]), "multiply_adds": costs[level][1]})
+    return {**document, "results": kept}
 
 
 def _range(parts: Parts) -> str:
@@ -322,8 +349,6 @@ class _Writer:
 
     def _entered(self, size: Grid) -> int:
         """The level that an input of a size enters at, among those that were chosen."""
-        from arrn.runtime.levels import level_of
-
         return self.chosen[level_of([self.parts.grids[n] for n in self.chosen], size, self.parts.policy)]
 
 

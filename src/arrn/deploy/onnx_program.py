@@ -16,11 +16,14 @@ from arrn.deploy.parts import Parts
 from arrn.deploy.torch_programs import quietly
 from arrn.errors import ArrnError, first_line
 from arrn.nn.layers import Resampling
-from arrn.signal.grid import Grid
+from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import WhittakerShannon
 
 INPUT, LEVEL = "signal", "level"
 """The names of a file's input, and of the number of the level that ran."""
+
+ENTRANCE = "entrance"
+"""How the names of the first convolutions begin; the name of the level's grid follows."""
 
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 """What lengths of inputs are called."""
@@ -71,7 +74,7 @@ class OnnxPrograms:
         graph, x = Graph(), INPUT
         if self.any_size:
             x = resample_to(graph, x, graph.whole(*self.parts.grids[level]), self.parts.ndim, self._kernel)
-        elif not self.parts.kernel.keeps(self.parts.grids[level][0]):
+        elif not all(map(self.parts.kernel.keeps, self.parts.grids[level])):
             grid = self.parts.grids[level]
             x = resample_between(graph, x, grid, grid, self.parts.kernel)
         r = self._enter(graph, x, level)
@@ -136,7 +139,8 @@ class OnnxPrograms:
     def _enter(self, graph: Graph, x: str, level: int) -> str:
         entrance = self.parts.entrances[level]
         weight = entrance.weight.reshape(*entrance.weight.shape, *[1] * self.parts.ndim)
-        return graph.op("Conv", x, graph.constant(weight), graph.constant(entrance.shift))
+        name = f"{ENTRANCE}-{format_grid(self.parts.grids[level])}"
+        return graph.op("Conv", x, graph.constant(weight), graph.constant(entrance.shift), name=name)
 
     def _run_level(self, graph: Graph, r: str, n: int) -> str:
         (answer,) = graph.splice(self._levels[n], [r], {_MARK: self._expand})

@@ -55,7 +55,10 @@ def resample_between(graph: Graph, x: str, source: Grid, target: Grid, kernel: K
             x = _transform_axis(graph, x, axis, ndim, graph.scalar(source[axis]), graph.scalar(target[axis]), kernel)
         else:
             matrix = kernel.matrix(source[axis], target[axis]).float().numpy()
-            x = _apply(graph, x, graph.constant(matrix), axis, ndim, transposed=graph.constant(matrix.T.copy()))
+            if axis == ndim - 1:  # stored as it is multiplied, once
+                x = graph.op("MatMul", x, graph.constant(matrix.T.copy()))
+            else:
+                x = _apply(graph, x, graph.constant(matrix), axis, ndim)
     return x
 
 
@@ -104,10 +107,10 @@ def _when(graph: Graph, changes: str, x: str, axis: int, ndim: int, n: str, m: s
     return answer
 
 
-def _apply(graph: Graph, x: str, matrix: str, axis: int, ndim: int, transposed: str | None = None) -> str:
+def _apply(graph: Graph, x: str, matrix: str, axis: int, ndim: int) -> str:
     """The (target, source) matrix along one axis of space."""
     if axis == ndim - 1:
-        return graph.op("MatMul", x, transposed or graph.op("Transpose", matrix, perm=[1, 0]))
+        return graph.op("MatMul", x, graph.op("Transpose", matrix, perm=[1, 0]))
     if axis == ndim - 2:
         return graph.op("MatMul", matrix, x)
     order = [0, 1, 3, 2, 4]  # depth, which changes places with height

@@ -17,7 +17,7 @@ from arrn.metadata import Metadata
 from arrn.models.fixed import ResampledNetwork
 from arrn.models.rivals import SwitchableNetwork
 from arrn.nn.arrn import ARRN
-from arrn.nn.layers import fold
+from arrn.nn.layers import Resampling, fold
 from arrn.nn.network import Policy, as_policy, classes_of
 from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import Kernel
@@ -93,10 +93,6 @@ class Parts:
         answers: torch.Tensor = self.reference(normalised)
         return answers.softmax(dim=1) if self.answers == "probabilities" else answers
 
-    def from_level(self, level: int) -> nn.Module:
-        """A plain module from stored numbers on a level's own grid to the answers."""
-        return LevelProgram(self, level).eval()
-
 
 def stored_type(ndim: int) -> torch.dtype:
     """The type in which samples are stored: int16 for sound, uint8 for images and volumes."""
@@ -118,11 +114,15 @@ class LevelProgram(nn.Module):
         with torch.no_grad():
             self.enter.weight.copy_(torch.from_numpy(entrance.weight).view_as(self.enter.weight))
             cast(nn.Parameter, self.enter.bias).copy_(torch.from_numpy(entrance.shift))
+        grid = parts.grids[level]
+        # A signal on the grid may hold more than the kernel's band: periodic kernels leave out the Nyquist bin.
+        kept = all(map(parts.kernel.keeps, grid))
+        self.smooth = nn.Identity() if kept else Resampling(grid, grid, parts.kernel)
         self.levels = nn.Sequential(*parts.levels[level:])
         self.tail = parts.tail
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
-        answers: torch.Tensor = self.tail(self.levels(self.enter(signal)))
+        answers: torch.Tensor = self.tail(self.levels(self.enter(self.smooth(signal))))
         return answers
 
 
@@ -154,6 +154,8 @@ def take_apart(model: nn.Module, metadata: Metadata, policy: Policy | None = Non
             f"a {type(model).__name__} cannot be exported: export takes an ARRN, or a network of one fixed resolution"
         )
     reference = copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
+    for parameter in reference.parameters():  # not all exporters take weights in another order
+        parameter.data = parameter.data.contiguous()
     answers: Answers = "features" if classes_of(model) == 0 else "probabilities"
     mean, std = metadata.mean, metadata.std
     if isinstance(reference, ARRN):

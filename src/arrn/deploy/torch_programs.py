@@ -93,9 +93,11 @@ def run_pt2(path: Path) -> Callable[[_Array], _Array]:
 
 def executorch_program(parts: Parts, level: int) -> bytes:
     """The ExecuTorch file of a level, for one input on the level's grid, its layers on XNNPACK where that has them."""
-    with needs("executorch", "exporting for ExecuTorch", "executorch"):
+    with needs("executorch", "exporting for ExecuTorch", "executorch"), quietly():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
+    if parts.ndim > 2:
+        raise ArrnError("ExecuTorch has no convolutions over 3 axes: export networks for volumes with --to onnx")
     program = LevelProgram(parts, level).eval()
     example = torch.zeros(1, parts.channels, *parts.grids[level])
     with quietly(), torch.no_grad():
@@ -104,18 +106,20 @@ def executorch_program(parts: Parts, level: int) -> bytes:
             lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
             content: bytes = bytes(lowered.to_executorch().buffer)
         except Exception as error:  # its passes raise many kinds
-            raise ArrnError(f"ExecuTorch cannot take this network: {first_line(error)}") from error
+            raise ArrnError(f"ExecuTorch cannot take this network (--to onnx may): {first_line(error)}") from error
     return content
 
 
 def run_executorch(path: Path) -> Callable[[_Array], _Array]:
     """What runs a file of ExecuTorch."""
-    from executorch.runtime import Runtime
+    with quietly():
+        from executorch.runtime import Runtime
 
-    method = Runtime.get().load_program(path.read_bytes()).load_method("forward")
+        program = Runtime.get().load_program(path)
 
     def run(stored: _Array) -> _Array:
-        (answers,) = method.execute([torch.from_numpy(stored)])
+        # A method does not keep its program alive: loaded here, it is gone before the program is.
+        (answers,) = program.load_method("forward").execute([torch.from_numpy(stored)])
         return np.array(answers)
 
     return run

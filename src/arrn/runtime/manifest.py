@@ -50,7 +50,7 @@ class Quantised:
     Attributes:
         kept: the file; None where it lost more than a point of accuracy, or was not fast enough.
         accuracy, float_accuracy: on the same samples, of the 8-bit file and of the level's own; None: not measured.
-        speed: how many times as fast as the level's own file it ran, measured in one run.
+        speed: how many times as fast as the level's own file it ran, for one input on one thread; None: not measured.
         samples: how many the accuracies are of.
         calibrated: on how many samples the ranges were found.
         reason: why it was kept, or was not.
@@ -59,7 +59,7 @@ class Quantised:
     kept: ExportedFile | None
     accuracy: float | None
     float_accuracy: float | None
-    speed: float
+    speed: float | None
     samples: int
     calibrated: int
     reason: str
@@ -359,7 +359,7 @@ def _read_quantised(table: Mapping[str, Any]) -> Quantised:
         kept=_read_file(read.table("kept")),
         accuracy=read.optional("accuracy", 0, 1),
         float_accuracy=read.optional("float_accuracy", 0, 1),
-        speed=read.number("speed", 0, 1e6),
+        speed=read.optional("speed", 0, 1e6),
         samples=read.whole("samples", 0, 2**62),
         calibrated=read.whole("calibrated", 0, 2**62),
         reason=read.text("reason"),
