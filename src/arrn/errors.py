@@ -47,9 +47,10 @@ def missing_package(what: str, package: str | None, extra: str = "train") -> Arr
     >>> print(missing_package("reading pictures", "pillow"))
     reading pictures needs pillow: pip install '.[train]' in a clone of the repository
     """
-    here = __name__.partition(".")[0]  # the small distribution has this file too
-    extras = f"pip install '.[{extra}]' in a clone of the repository"
-    return ArrnError(f"{what} needs {package}: {extras if here == 'arrn' else f'pip install {package}'}")
+    if not __name__.startswith("arrn."):  # in `arrn-runtime`, which has an extra for its server alone
+        place = f"arrn-runtime[{extra}]" if extra == "serve" else package
+        return ArrnError(f"{what} needs {package}: pip install '{place}'")
+    return ArrnError(f"{what} needs {package}: pip install '.[{extra}]' in a clone of the repository")
 
 
 @contextmanager

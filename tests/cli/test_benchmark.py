@@ -23,6 +23,7 @@ def test_everything_end_to_end(arrn_command: Command, tmp_path: Path) -> None:
         "Resampling",
         "Depthwise 3x3",
         "TrivialAugment",
+        "PyTorch, exported files, and these in 8 bits",
     ):
         assert title in out
     assert "measured ceilings: copy" in out
@@ -38,6 +39,24 @@ def test_everything_end_to_end(arrn_command: Command, tmp_path: Path) -> None:
     assert f"0 of {len(document['measurements'])} moved" in same
     assert "+0.0%" in same
     assert "not the same" not in same
+
+
+def test_a_saved_network_is_measured_as_it_is_deployed(arrn_command: Command, finished: Path, tmp_path: Path) -> None:
+    numbers = tmp_path / "b.json"
+    quick = ["--quick", "--batch", 2, "--baselines", "resnet18", "--device", "cpu", "--json", numbers]
+    arrn_command("benchmark", "deploy", "--network", finished, *quick)
+    found = json.loads(numbers.read_text())["measurements"]
+    ways = ["PyTorch", "ONNX Runtime", "ONNX Runtime, 8 bits"]
+    cases = list(dict.fromkeys(each["case"] for each in found))
+    assert [each["way"] for each in found] == ways * len(cases)
+    assert all(each["seconds"] and each["failure"] is None for each in found)
+    facts = [(each["facts"]["model"], each["facts"]["resolution"], each["facts"]["level"]) for each in found]
+    assert list(dict.fromkeys(facts)) == [
+        ("arrn", 8, "8"),
+        ("arrn", 4, "4"),
+        ("resnet18", 8, "8"),
+        ("resnet18", 4, "8"),
+    ]
 
 
 def test_a_failure_is_told(arrn_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

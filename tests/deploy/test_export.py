@@ -175,3 +175,16 @@ def test_a_file_that_differs_is_removed(two_levels: Path, tmp_path: Path, monkey
         export_network(two_levels / "saved", tmp_path / "out", levels=["4"], say=said.append)
     assert "more than 0.0001" in said[0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_accuracies_name_the_level_and_its_cost(two_levels: Path, tmp_path: Path) -> None:
+    def results(folder: Path) -> list[tuple[int, str]]:
+        document = json.loads((folder / "manifest.json").read_text())
+        costs = {str(level["grid"][0]): level["multiply_adds"] for level in document["levels"]}
+        assert all(each["multiply_adds"] == costs[each["level"]] for each in document["accuracy"]["results"])
+        return [(each["resolution"], each["level"]) for each in document["accuracy"]["results"]]
+
+    assert results(two_levels / "out") == [(9, "9"), (7, "9")]
+    # Another level answers to these sizes where the highest is not exported.
+    export_network(two_levels / "saved", tmp_path / "out", levels=["4"])
+    assert results(tmp_path / "out") == []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from arrn.benchmarks.deployment import benchmark_deploy
 from arrn.benchmarks.depthwise import benchmark_depthwise
 from arrn.benchmarks.floors import Ceilings, measure_ceilings
 from arrn.benchmarks.inference import benchmark_inference
@@ -33,6 +34,7 @@ SUBJECTS: dict[str, Callable[[BenchmarkSettings, Ceilings], list[Measurement]]] 
     "depthwise": benchmark_depthwise,
     "augmentation": benchmark_augmentation,
     "recipe": benchmark_recipe,
+    "deploy": benchmark_deploy,
 }
 """What can be measured of a model, by name."""
 
@@ -91,6 +93,7 @@ def run_benchmark(
     ceilings = measure_ceilings(settings)
     described = {
         "model": settings.model,
+        "network": None if settings.network is None else str(settings.network),
         "options": dict(settings.options),
         "device": settings.device.type,
         "batches": list(settings.batches),

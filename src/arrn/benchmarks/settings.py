@@ -34,7 +34,7 @@ class BenchmarkSettings:
         baselines: the networks that inference is compared with.
         compiled: whether `torch.compile` is among the ways.
         quick: a look at whether all works: small, few repetitions, no meaningful times.
-        network: the folder of a saved or exported network, which a server under load runs.
+        network: the folder of a saved network, or for a server under load an exported one; deployed instead of the model.
         seconds: that the load on a server lasts.
     """
 

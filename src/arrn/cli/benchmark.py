@@ -26,13 +26,16 @@ _WORDS = {
     "depthwise": "Depthwise 3x3, replicate padding",
     "augmentation": "A training step without and with TrivialAugmentWide",
     "recipe": "A training step by the recipe frontier: the baselines, then the model",
+    "deploy": "Answers: PyTorch, exported files, and these in 8 bits",
 }
 
 
 def benchmark(
     subject: Annotated[
         str,
-        typer.Argument(help="step, inference, resampling, depthwise, augmentation, recipe, load or all of a model's."),
+        typer.Argument(
+            help="step, inference, resampling, depthwise, augmentation, recipe, deploy, load or all of a model's."
+        ),
     ] = "all",
     *,
     model: Annotated[str, typer.Option(help="A name that `arrn models` lists.")] = "arrn_cifar10",
@@ -48,7 +51,8 @@ def benchmark(
         str | None, typer.Option(help="Of inference, such as 32,16,8 [default: from the top down to an eighth].")
     ] = None,
     baselines: Annotated[
-        str | None, typer.Option(help="Of inference and recipe, with commas between; 'none' for none [default: three].")
+        str | None,
+        typer.Option(help="Of inference, recipe and deploy, with commas between; 'none' for none [default: three]."),
     ] = None,
     compiled: Annotated[
         bool | None,
@@ -58,7 +62,8 @@ def benchmark(
         bool, typer.Option("--quick", help="See whether all works: small, few repetitions, no meaningful times.")
     ] = False,
     network: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Of load: the saved or exported network to serve.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Of load and deploy: a saved network (or, of load, an exported one)."),
     ] = None,
     seconds: Annotated[
         float, typer.Option(help="Of load: how long it lasts; the rates take half as long again.")
@@ -86,6 +91,8 @@ def benchmark(
     arrn benchmark inference --resolutions 32,16,8 --plot efficiency.png --json inference.json
 
     arrn benchmark load --network weights/arrn_small --json load.json
+
+    arrn benchmark deploy --network runs/first --device cpu --baselines resnet18 --json deploy.json
 
     arrn benchmark --load inference.json --plot efficiency.png
 
@@ -209,12 +216,17 @@ def ceilings_line(ceilings: Ceilings) -> str:
 def times_table(subject: str, measurements: Sequence[Measurement]) -> Table:
     """Times with their spread, ratio to the reference, floors, and on a GPU memory."""
     memory = any("peak_allocated" in m.facts for m in measurements)
+    floored = any(m.floors is not None for m in measurements)
+    floor_words = "; floors: least time for bytes and for arithmetic, at the measured ceilings"
     table = _table(
         _WORDS.get(subject, subject),
-        "faster: the first way's time over this one; floors: least time for bytes and for arithmetic, at the "
-        "measured ceilings" + ("; memory: peak, and as a part of the first way's" if memory else ""),
+        "faster: the first way's time over this one"
+        + floor_words * floored
+        + "; memory: peak, and as a part of the first way's" * memory,
         ["case", "way"],
-        ["time", "spread", "faster", "traffic", "arithmetic", "time/floor"] + ["allocated", "held"] * memory,
+        ["time", "spread", "faster"]
+        + ["traffic", "arithmetic", "time/floor"] * floored
+        + ["allocated", "held"] * memory,
     )
     for group in _by_case(measurements):
         for n, measured in enumerate(group):
@@ -224,9 +236,8 @@ def times_table(subject: str, measurements: Sequence[Measurement]) -> Table:
                 continue
             cells += [format_seconds(measured.time.median), f"{measured.time.spread:.0%}"]
             cells.append("" if measured.faster is None else f"{measured.faster:.2f}x")
-            floors = measured.floors
-            cells += ["", ""] if floors is None else [format_seconds(floors.traffic), format_seconds(floors.arithmetic)]
-            cells.append("" if measured.over_floor is None else f"{measured.over_floor:.3g}")
+            if floored:
+                cells += _floor_cells(measured)
             if memory:
                 cells += [_memory(measured.facts, group[0].facts, name) for name in ("peak_allocated", "peak_held")]
             table.add_row(*map(shown, cells), end_section=n == len(group) - 1)
@@ -252,9 +263,7 @@ def inference_table(measurements: Sequence[Measurement]) -> Table:
         found = {measured.way: measured for measured in group}
         cells = [_time_and_ratio(found.get(way), way == ways[0]) for way in ways]
         cells.append(f"{max((m.time.spread for m in group if m.time is not None), default=0):.0%}")
-        floors, last = group[-1].floors, group[-1].over_floor
-        cells += ["", ""] if floors is None else [format_seconds(floors.traffic), format_seconds(floors.arithmetic)]
-        cells = [f"{line} at {group[0].facts['resolution']}", *cells, "" if last is None else f"{last:.3g}"]
+        cells = [f"{line} at {group[0].facts['resolution']}", *cells, *_floor_cells(group[-1])]
         table.add_row(*map(shown, cells))
     return table
 
@@ -337,6 +346,13 @@ def _table(title: str, caption: str, texts: Sequence[str], numbers: Sequence[str
     for column in numbers:
         table.add_column(shown(column), justify="right")
     return table
+
+
+def _floor_cells(measured: Measurement) -> list[str]:
+    """Both floors, and the time over the larger of them."""
+    floors, over = measured.floors, measured.over_floor
+    times = ["", ""] if floors is None else [format_seconds(floors.traffic), format_seconds(floors.arithmetic)]
+    return [*times, "" if over is None else f"{over:.3g}"]
 
 
 def _time_and_ratio(measured: Measurement | None, first: bool) -> str:

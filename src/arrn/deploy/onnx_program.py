@@ -22,9 +22,6 @@ from arrn.signal.kernels import WhittakerShannon
 INPUT, LEVEL = "signal", "level"
 """The names of a file's input, and of the number of the level that ran."""
 
-ENTRANCE = "entrance"
-"""How the names of the first convolutions begin; the name of the level's grid follows."""
-
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 """What lengths of inputs are called."""
 
@@ -139,7 +136,7 @@ class OnnxPrograms:
     def _enter(self, graph: Graph, x: str, level: int) -> str:
         entrance = self.parts.entrances[level]
         weight = entrance.weight.reshape(*entrance.weight.shape, *[1] * self.parts.ndim)
-        name = f"{ENTRANCE}-{format_grid(self.parts.grids[level])}"
+        name = entrance_name(self.parts.grids[level])
         return graph.op("Conv", x, graph.constant(weight), graph.constant(entrance.shift), name=name)
 
     def _run_level(self, graph: Graph, r: str, n: int) -> str:
@@ -161,6 +158,15 @@ class OnnxPrograms:
         if len(answers) > 1:
             outputs[LEVEL] = ("int64", [])
         return graph.model({INPUT: ("float32", shape)}, outputs, answers)
+
+
+def entrance_name(grid: Grid) -> str:
+    """What the node is called by which signals enter the level of that grid.
+
+    >>> entrance_name((32, 32))
+    'entrance-32'
+    """
+    return f"entrance-{format_grid(grid)}"
 
 
 def resampling_file(ndim: int, kernel: WhittakerShannon) -> onnx.ModelProto:

@@ -14,7 +14,7 @@ import torch
 
 from arrn.data import Examined
 from arrn.deploy.export import Say, described
-from arrn.deploy.onnx_program import ENTRANCE, INPUT
+from arrn.deploy.onnx_program import INPUT, entrance_name
 from arrn.deploy.parts import Parts
 from arrn.deploy.torch_programs import quietly
 from arrn.errors import ArrnError, first_line
@@ -112,7 +112,7 @@ class Quantiser:
             content = quantise(
                 folder / entry.exported.file,
                 self.calibration.batches(entry.grid, parts),
-                f"{ENTRANCE}-{format_grid(entry.grid)}",
+                entrance_name(entry.grid),
             )
             write_atomically(path, content)
             file = described(path, content)

@@ -119,7 +119,7 @@ def _line(name: str, answer: Answer | ArrnError) -> str:
 
 
 def _serve(given: argparse.Namespace) -> None:
-    with needs("fastapi uvicorn python-multipart prometheus-client", "arrn-runtime serve", "serve"):
+    with needs("fastapi, uvicorn, python-multipart and prometheus-client", "arrn-runtime serve", "serve"):
         import prometheus_client  # noqa: F401
         import python_multipart  # noqa: F401
 
