@@ -34,7 +34,8 @@ class BenchmarkSettings:
         baselines: the networks that inference is compared with.
         compiled: whether `torch.compile` is among the ways.
         quick: a look at whether all works: small, few repetitions, no meaningful times.
-        network: the folder of a saved network, or for a server under load an exported one; deployed instead of the model.
+        network: the folder of a saved network that is deployed in the place of the model; for a server under load, of a
+            saved or exported one.
         seconds: that the load on a server lasts.
     """
 
