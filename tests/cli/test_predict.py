@@ -248,3 +248,25 @@ def test_the_column_is_named_after_what_the_inputs_are(
     out = arrn_command("predict", finished, files[0], "--device", "cpu").out
     assert [cell.strip() for cell in out.splitlines()[1].split("┃")[1:3]] == ["image", "size"]
     assert "time: an equal share of its batch's" in out
+
+
+def test_an_exported_folder_answers_as_the_network_does(
+    arrn_command: Command, finished: Path, files: list[Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxscript")
+    arrn_command("export", finished, "--out", tmp_path / "out")
+    found, expected = (
+        json.loads(arrn_command("predict", folder, *files, "--json", "-", "--device", "cpu").out)
+        for folder in (tmp_path / "out", finished)
+    )
+    assert found["device"] == expected["device"] == "cpu"
+    for one, other in zip(found["answers"], expected["answers"], strict=True):
+        assert {**one, "seconds": 0, "top": [], "probability": 0} == {
+            **other,
+            "seconds": 0,
+            "top": [],
+            "probability": 0,
+        }
+        assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
+    error = arrn_command("predict", tmp_path / "out", files[0], "--device", "cuda", code=2).err
+    assert "is an export, which runs on the CPU: leave out --device cuda" in error

@@ -14,16 +14,16 @@ import typer
 from rich.table import Table
 
 from arrn.cli.console import MaxPixels, console, say, shown, shown_lines
+from arrn.cli.opening import open_predictor
 from arrn.errors import ArrnError, plain
 from arrn.runtime.inputs import answers_to_json, find_inputs, why
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
-    from arrn.deploy import Predictor
-    from arrn.runtime import Answer
+    from arrn.runtime import Answer, Predictor
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
+    folder: Annotated[Path, typer.Argument(help="A finished run, a folder that arrn.save wrote, or an export.")],
     inputs: Annotated[
         list[str],
         typer.Argument(help="Images, wav files, or npy files of volumes, of any sizes; folders of them; or patterns."),
@@ -60,15 +60,11 @@ def predict(
 
     arrn predict runs/digits seven.wav --csv -
     """
-    from arrn.deploy import Predictor
-    from arrn.nn.network import as_policy
-
     if json == csv == "-":
         raise ArrnError("only one of --json and --csv can go to standard output")
-    chosen = None if policy is None else as_policy(policy)
-    predictor = Predictor(folder, device=device, policy=chosen, max_pixels=max_pixels, aspect=aspect)
+    predictor = open_predictor(folder, device=device, policy=policy, max_pixels=max_pixels, aspect=aspect)
     quiet = "-" in (json, csv)
-    if chosen is not None and not predictor.adapts and not quiet:
+    if policy is not None and not predictor.adapts and not quiet:
         say(f"{folder} holds a network without levels to skip: --policy changes nothing")
     names: list[str] = []
 

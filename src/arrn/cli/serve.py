@@ -8,11 +8,8 @@ from typing import Annotated
 import typer
 
 from arrn.cli.console import say
-from arrn.errors import ArrnError, needs
-from arrn.runtime import Predictor
-from arrn.runtime.levels import as_policy
-from arrn.runtime.manifest import MANIFEST
-from arrn.runtime.onnx_engine import OnnxPredictor
+from arrn.cli.opening import open_predictor
+from arrn.errors import needs
 
 
 def serve(
@@ -79,18 +76,6 @@ def serve(
         answer_seconds=parse_seconds("--answer", answer),
         stop_seconds=parse_seconds("--stop", stop),
     )
-    predictor = _open(folder, device, policy, max_pixels)
+    predictor = open_predictor(folder, device=device, policy=policy, max_pixels=max_pixels)
     say(f"{predictor!r}")
     run_server(predictor, settings, say, log=log_requests)
-
-
-def _open(folder: Path, device: str, policy: str | None, max_pixels: int) -> Predictor:
-    """The predictor over a saved network, by torch, or over an export, by ONNX Runtime and without torch."""
-    chosen = None if policy is None else as_policy(policy)
-    if (folder / MANIFEST).exists():
-        if device not in ("auto", "cpu"):
-            raise ArrnError(f"{folder} is an export, which runs on the CPU: leave out --device {device}")
-        return OnnxPredictor(folder, policy=chosen, max_pixels=max_pixels)
-    from arrn.deploy import Predictor as TorchPredictor
-
-    return TorchPredictor(folder, device=device, policy=chosen, max_pixels=max_pixels)

@@ -41,6 +41,8 @@ class Predictor(ABC):
         aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop".
     """
 
+    device: Any = "cpu"
+
     def __init__(
         self,
         *,
@@ -56,6 +58,7 @@ class Predictor(ABC):
         aspect: str = "stretch",
     ) -> None:
         self.grids: tuple[Grid, ...] = tuple(grids)
+        self.adapts = len(self.grids) > 1
         self.ndim = ndim
         self.channels = channels
         self.class_names = None if class_names is None else tuple(class_names)
