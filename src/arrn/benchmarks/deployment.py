@@ -16,7 +16,7 @@ from torch import nn
 
 from arrn.benchmarks.floors import Ceilings
 from arrn.benchmarks.inference import build_baseline
-from arrn.benchmarks.measurement import Attempt, Measurement, measure
+from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure
 from arrn.benchmarks.settings import BenchmarkSettings
 from arrn.benchmarks.ways import class_count, input_shape, to_inference
 from arrn.deploy.export import costs_of, described, noise
@@ -82,7 +82,7 @@ def _measure(
         Attempt("ONNX Runtime, 8 bits", partial(ready.in_onnxruntime, level, signals, threads, True)),
     ]
     case = f"{name} at {format_grid(size)}, batch {batch}, {threads} thread{'s'[: threads != 1]}"
-    facts = {
+    facts: dict[str, Fact] = {
         "model": name,
         "resolution": max(size),
         "level": format_grid(ready.parts.grids[level]),

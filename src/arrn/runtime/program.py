@@ -52,7 +52,7 @@ def _say(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="arrn-runtime", description="Run a network that `arrn export --to onnx` wrote.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="predict|serve", parser_class=_Parser)
-    shared = argparse.ArgumentParser(add_help=False)
+    shared = _Parser(add_help=False)
     shared.add_argument("folder", type=Path, help="what `arrn export --to onnx` made")
     shared.add_argument("--policy", help="exact or cheap, for sizes between two grids [the network's own]")
     shared.add_argument("--int8", action="store_true", help="the 8-bit files, for the levels that have one")
