@@ -203,7 +203,7 @@ def test_it_serves(wheel: Path, folder: Path, tmp_path: Path) -> None:
         assert server.wait(30) == 0
     finally:
         server.kill()
-        server.wait()
+        server.communicate()  # which closes the pipe
 
 
 def test_messages_name_packages_and_no_clone(programs: Path, folder: Path) -> None:
