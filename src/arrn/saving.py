@@ -65,7 +65,7 @@ def save(
     """
     model = unwrap(model)
     config = config_for(model, builder, options)
-    document = _describe(model, config, metadata or getattr(model, "metadata", None) or Metadata())
+    document = describe(model, config, metadata or getattr(model, "metadata", None) or Metadata())
     # Buffers may: a mask for what is not to be seen, for example.
     if (name := first_not_finite(dict(model.named_parameters()))) is not None:
         raise ArrnError(f"{_uncompiled(name)} holds what is no finite number: this network cannot compute anything")
@@ -286,8 +286,17 @@ def read_saved(directory: Path) -> Saved:
         raise ArrnError(f"{directory / CONFIG} does not describe a model: {_in_short(error)}") from error
 
 
-def _describe(model: nn.Module, config: Mapping[str, Any], metadata: Metadata) -> dict[str, Any]:
-    """What `CONFIG` holds."""
+def describe(model: nn.Module, config: Mapping[str, Any], metadata: Metadata) -> dict[str, Any]:
+    """What `CONFIG` holds, but for the checksum of the weights.
+
+    Args:
+        model: the network.
+        config: what rebuilds it.
+        metadata: what it expects of its inputs.
+
+    Raises:
+        ArrnError: for what cannot be written.
+    """
     config = {key: plain_option(value) for key, value in config.items()}
     if not isinstance(metadata, Metadata):
         raise ArrnError(f"the metadata of a network must be an arrn.saving.Metadata, got {metadata!r}")

@@ -24,6 +24,15 @@ RUNS |= {f"mini12-p{p}": ("arrn_mini", {"width": 12, "dropout": p / 10}, {}) for
 RUNS["mini12-bare-p4"] = ("arrn_mini", {"width": 12, "dropout": 0.4, "blockless": ()}, {})
 RUNS["mini20-p5"] = ("arrn_mini", {"dropout": 0.5}, {})
 RUNS["mini12-p4-slow"] = ("arrn_mini", {"width": 12, "dropout": 0.4}, {"learning_rate": 2e-3})
+RUNS["mini12-p4-long"] = ("arrn_mini", {"width": 12, "dropout": 0.4}, {"epochs": 40})
+RUNS["mini12-p4-frontier"] = (
+    "arrn_mini",
+    {"width": 12, "dropout": 0.4},
+    {"epochs": 40, "optimizer": "sgd", "learning_rate": 0.05, "nesterov": True, "weight_decay": 5e-4, "warm_up": 2.0},
+)
+RUNS["deep-p4-long"] = ("arrn", DEEP | {"dropout": 0.4}, {"epochs": 40})
+for rate in (1e-3, 2e-3, 1e-2):
+    RUNS[f"deep-p4-lr{rate:g}"] = ("arrn", DEEP | {"dropout": 0.4}, {"learning_rate": rate})
 RUNS["small-p4-slow"] = ("arrn", SMALL | {"dropout": 0.4}, {"learning_rate": 2e-3})
 
 

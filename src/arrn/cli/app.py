@@ -13,6 +13,7 @@ from arrn.cli.demo import demo
 from arrn.cli.evaluate import evaluate
 from arrn.cli.export import export
 from arrn.cli.figures import figures
+from arrn.cli.finish import finish
 from arrn.cli.fleet import job
 from arrn.cli.importing import with_imports
 from arrn.cli.models import kernels, models
@@ -41,11 +42,13 @@ def _common(
     """Adaptive Resolution Residual Networks: one trained network for signals of many resolutions."""
 
 
-_TAKE_NETWORKS = {"train", "evaluate", "predict", "export", "serve", "web"}  # of one's own too, by --import
+# Of one's own too, by --import.
+_TAKE_NETWORKS = {"train", "finish", "evaluate", "predict", "export", "serve", "web"}
 
 for _command in (
     demo,
     train,
+    finish,
     evaluate,
     predict,
     serve,

@@ -17,7 +17,6 @@ from arrn.cli.console import LEADS, MaxPixels, check_plot, console, say, shown, 
 from arrn.errors import ArrnError
 
 _MISTAKES = 12  # shown in the report for each resolution
-_UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
 
 
 def evaluate(
@@ -70,6 +69,9 @@ def evaluate(
         str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop [default: as in training].")
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Of a run that is not finished, take what it has so far.")
+    ] = False,
     max_pixels: MaxPixels = None,
 ) -> None:
     """Measure accuracy at a range of resolutions: a table, a picture, a JSON file and a report for a browser.
@@ -90,7 +92,7 @@ def evaluate(
     arrn evaluate runs/first --cascade
     """
     from arrn.data import skipped_in_words
-    from arrn.evaluation import write_report
+    from arrn.evaluation import is_uneven, write_report
     from arrn.figures import accuracy_lines, as_they_come, plot_accuracy
     from arrn.nn.network import as_policy
     from arrn.pages import evaluation_page, write_page
@@ -137,6 +139,7 @@ def evaluate(
             skip_bad=skip_bad,
             aspect=aspect,
             mistakes=_MISTAKES,
+            checkpoint=checkpoint,
             max_pixels=max_pixels,
         )
     if not LEADS:
@@ -160,8 +163,7 @@ def evaluate(
         console.print(accuracy_table(lines, "brought down to one resolution"))
     else:
         console.print(accuracy_table(lines, title))
-    counts = [count for count in found.facts["class_counts"] if count]
-    if max(counts) > _UNEVEN * min(counts):
+    if is_uneven(found.facts["class_counts"]):
         console.print(_balanced_table(lines))
     write_report(found, file)
     say(f"numbers: {file}")

@@ -70,6 +70,12 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     holdout: Annotated[int | None, typer.Option(help="Samples to keep out of the training set for validation.")] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="The weights to save: of the last epoch, or of the best on what was held out [default: last]."
+        ),
+    ] = None,
     window: Annotated[float | None, typer.Option(help="Seconds of sound to crop or pad clips to [default: 1].")] = None,
     sample_rate: Annotated[
         int | None, typer.Option(help="Of sound; clips of another are resampled [default: the set's own].")
@@ -141,7 +147,7 @@ def train(
     named = None if dataset is None else set_or_path(dataset, data)
     model_name = model or facts_of(named or "").design
     folder = out or Path("runs") / f"{Path(named or '').name}-{model_name.replace(':', '-')}-seed{seed or 0}"
-    given: dict[str, Any] = {"dataset": named, "model": model, "seed": seed, "holdout": holdout}
+    given: dict[str, Any] = {"dataset": named, "model": model, "seed": seed, "holdout": holdout, "keep": keep}
     given |= {"aspect": aspect, "window": window, "sample_rate": sample_rate}
     given |= {"data": data_root(data), "skip_bad": skip_bad or None, "pretrained": pretrained or None}
     given = {name: value for name, value in given.items() if value is not None}
@@ -174,10 +180,10 @@ def train(
     )
     with watch(console) as watcher, suggesting_skip_bad(skip_bad or resume):
         run_training(settings, folder, machine, resume, watcher, say)
-    say(f"trained network: {folder}{_next_step(folder)}")
+    say(f"trained network: {folder}{next_step(folder)}")
 
 
-def _next_step(folder: Path) -> str:
+def next_step(folder: Path) -> str:
     """What to do with the run, if there are samples that it has not seen."""
     from arrn.runs.settings import read_run_file
 

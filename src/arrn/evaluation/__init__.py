@@ -24,6 +24,7 @@ from arrn.evaluation.mistakes import MATRIX_UP_TO, Mistake, by_class, leading_an
 from arrn.evaluation.report import (
     Report,
     default_resolutions,
+    is_uneven,
     make_report,
     report_from,
     settings_for,
@@ -52,6 +53,7 @@ __all__ = [
     "default_resolutions",
     "effect_grows",
     "evaluate",
+    "is_uneven",
     "leading_answers",
     "lower",
     "make_report",

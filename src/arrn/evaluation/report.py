@@ -143,6 +143,19 @@ def _result(answers: Answers, full: Answers | None) -> dict[str, Any]:
     return result
 
 
+_UNEVEN = 1.5
+
+
+def is_uneven(class_counts: Iterable[int]) -> bool:
+    """Whether classes differ so much in size that balanced accuracy matters; those without samples do not count.
+
+    >>> is_uneven([100, 90, 0]), is_uneven([100, 60])
+    (False, True)
+    """
+    counts = [count for count in class_counts if count]
+    return bool(counts) and max(counts) > _UNEVEN * min(counts)
+
+
 def wilson_interval(correct: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
     """The interval in which the true proportion lies; z = 1.96 is for 95%.
 

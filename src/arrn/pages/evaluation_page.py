@@ -7,14 +7,13 @@ from pathlib import PurePath
 from typing import Any
 
 from arrn.data.source import word_for
-from arrn.evaluation import Mistake, Report, wilson_interval
+from arrn.evaluation import Mistake, Report, is_uneven, wilson_interval
 from arrn.pages.charts import Series, bar, ladder, line_chart
 from arrn.pages.markup import Content, Markup, choice, document, element, join, table
 from arrn.pages.thumbnails import thumbnail
 from arrn.pages.wording import accuracy_text, series_of, spell_count, spell_resolution
 from arrn.provenance import machine_of
 
-_UNEVEN = 1.5  # from this ratio of the largest class to the smallest, balanced accuracy is shown too
 _MATRIX = 24  # classes up to which the confusion matrix fits a page
 _LISTED = 60  # classes up to which each has a line; of more classes the worst and the best are listed
 _SOME = 24  # of each of these
@@ -146,8 +145,7 @@ class _Page:
         return table(["", *labels], rows, "leading" if self.mixed else None)
 
     def uneven(self) -> bool:
-        counts = [count for count in self.facts["class_counts"] if count]
-        return bool(max(counts) > _UNEVEN * min(counts))
+        return is_uneven(self.facts["class_counts"])
 
     def levels(self) -> list[Markup]:
         """For samples of differing sizes, as they come: how each level did."""

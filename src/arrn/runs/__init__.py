@@ -5,6 +5,7 @@ from arrn.runs.evaluating import evaluate_run, load_network, open_samples
 from arrn.runs.run_folder import is_finished
 from arrn.runs.settings import Machine, RunSettings, read_settings
 from arrn.runs.splits import SPLITS, open_split
+from arrn.runs.stopped import Stopped, finish_run, read_stopped
 from arrn.runs.training import run_training
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "Machine",
     "RunSettings",
     "SPLITS",
+    "Stopped",
+    "finish_run",
     "is_finished",
     "evaluate_run",
     "load_network",
@@ -19,5 +22,6 @@ __all__ = [
     "open_split",
     "pick_device",
     "read_settings",
+    "read_stopped",
     "run_training",
 ]

@@ -37,6 +37,7 @@ from arrn.runs.device import pick_device, true_float32
 from arrn.runs.run_folder import is_finished
 from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
 from arrn.runs.splits import open_split
+from arrn.runs.stopped import Stopped, ended_in_words, read_stopped
 from arrn.runtime.aspect import as_aspect
 from arrn.saving import load
 from arrn.signal.grid import Grid, format_grid
@@ -46,15 +47,25 @@ from arrn.training.step import order_memory
 logger = logging.getLogger(__name__)
 
 
-def load_network(folder: Path, device: torch.device) -> tuple[nn.Module, Metadata, Normalisation]:
+def load_network(
+    folder: Path, device: torch.device, stopped: Stopped | None = None
+) -> tuple[nn.Module, Metadata, Normalisation]:
     """The network of a folder on the device, in float32, what it expects of its inputs, and what makes inputs so.
+
+    Args:
+        folder: a finished run, or any folder that `arrn.save` wrote.
+        device: where it goes.
+        stopped: the network of a run that is not finished, to be taken instead.
 
     Raises:
         ArrnError: for a folder without a finished run, or a network that was saved without its normalisation.
     """
-    if (folder / RUN_FILE).exists() and not is_finished(folder):
-        raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train --resume --out {folder}`")
-    model = load(folder, torch.float32)
+    if stopped is None and (folder / RUN_FILE).exists() and not is_finished(folder):
+        raise ArrnError(
+            f"the run in {folder} is not finished: go on with `arrn train --resume --out {folder}`, evaluate it as it "
+            f"is with --checkpoint, or end it with `arrn finish {folder}`"
+        )
+    model = load(folder, torch.float32) if stopped is None else stopped.model
     metadata = model.metadata
     assert isinstance(metadata, Metadata)
     if metadata.mean is None or metadata.std is None:
@@ -84,6 +95,7 @@ def evaluate_run(
     aspect: str | None = None,
     mistakes: int | None = None,
     max_pixels: int | None = None,
+    checkpoint: bool = False,
 ) -> Report:
     """Evaluates the network in `folder` on the data it was trained for, or others with the same classes.
 
@@ -107,9 +119,11 @@ def evaluate_run(
         mistakes: how many of the most confident wrong answers to keep for each resolution, with counts class by class
             and multiply-adds; None keeps none of these.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        checkpoint: take a run that is not finished, as it is: the network that `finish_run` would save.
     """
     place = team_device(pick_device(device))
-    model, metadata, normalisation = load_network(folder, place)
+    stopped = read_stopped(folder) if checkpoint else None
+    model, metadata, normalisation = load_network(folder, place, stopped)
     resampler = resampler or metadata.resampler or "perfect"
     check_resampler(resampler, as_network(model).ndim)
     aspect = as_aspect(aspect or metadata.aspect)
@@ -147,7 +161,7 @@ def evaluate_run(
         resampler=resampler,
         aspect=aspect,
         skipped=[str(error) for error in examined.bad],
-        remarks=examined.remarks,
+        remarks=[*_origin_in_words(folder, stopped), *examined.remarks],
     )
     if mistakes is None:
         return report
@@ -165,6 +179,13 @@ def evaluate_run(
         mistake for each in leading for mistake in worst_mistakes(each, examined.source, order, mistakes, resampler)
     ]
     return dataclasses.replace(report, facts={**report.facts, **details}, mistakes=worst)
+
+
+def _origin_in_words(folder: Path, stopped: Stopped | None) -> list[str]:
+    """Which weights are evaluated, if not those of a run's last epoch."""
+    if stopped is not None:
+        return [f"the weights are those of {stopped}"]
+    return [ended] if (ended := ended_in_words(folder)) else []
 
 
 def _cost(model: nn.Module, answers: Answers) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from arrn.data import (
 )
 from arrn.data.epochs import plan_epoch
 from arrn.errors import ArrnError
-from arrn.evaluation import affordable_batch, evaluate, settings_for
+from arrn.evaluation import affordable_batch, evaluate, is_uneven, settings_for
 from arrn.metadata import Metadata
 from arrn.models import model_options
 from arrn.nn.arrn import ARRN
@@ -175,6 +175,10 @@ def prepare(
         mean, std = measure_statistics(batches)
     normalisation = Normalisation(mean, std).to(device)
     validate = None
+    if held_out is None and settings.keep == "best":
+        raise ArrnError(
+            "to keep the best epoch, samples must be held out: --holdout N, or a validation split of the set"
+        )
     if held_out is not None:
         sizes = held_out.sizes
         few = affordable_batch(batch_size, sizes)
@@ -206,7 +210,10 @@ def _validation(batches: Batches, normalisation: Normalisation) -> Validate:
         policy = as_network(model).policy
         settings = settings_for(model, [None], [] if policy is None else [policy], adapt=[True])
         (answers,) = evaluate(model, batches, settings, normalisation)
-        return {"validation_accuracy": answers.accuracy}
+        found = {"validation_accuracy": answers.accuracy}
+        if is_uneven(answers.labels.bincount().tolist()):
+            found["validation_balanced_accuracy"] = answers.balanced_accuracy
+        return found
 
     return validate
 

@@ -11,13 +11,16 @@ from filelock import FileLock, Timeout
 
 from arrn.errors import ArrnError, RunError
 from arrn.model_folder import CONFIG, WEIGHTS
-from arrn.runs.settings import RUN_FILE, RunSettings, read_settings
+from arrn.runs.settings import RUN_FILE, RunSettings, read_run_file, read_settings
 from arrn.training.log import read_log
 from arrn.writing import is_leftover, remove_leftovers
 
 CHECKPOINTS, LOG, RECIPE_FILE, BOARD = "checkpoints", "log.jsonl", "recipe.toml", "tensorboard"
 SKIPPED = "skipped.txt"
 """The file that names the samples that could not be read, a line each."""
+
+FINISHED_EARLY = "finished_early"
+"""Where `run.json` says from which checkpoint a run was finished."""
 
 LOCK = ".lock"
 """The file in a folder that a process is at work in."""
@@ -117,7 +120,8 @@ def prepare_folder(settings: RunSettings, out: Path, resume: bool, say: Callable
         if differences:
             raise ArrnError(f"the run in {out} was started otherwise: {'; '.join(differences)}")
         if is_finished(out):
-            say(f"the run in {out} is finished")
+            early = FINISHED_EARLY in read_run_file(out)
+            say(f"the run in {out} is finished{', early, by arrn finish' if early else ''}")
             return False
     remove_leftovers(out)
     remove_leftovers(out / CHECKPOINTS)

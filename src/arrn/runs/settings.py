@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from arrn.data import Window
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, unknown_name
 from arrn.reading import read_document
 from arrn.runtime.aspect import as_aspect
 from arrn.training.recipe import PAPER_CIFAR, Recipe
@@ -20,6 +20,7 @@ from arrn.writing import write_document
 RUN_FILE = "run.json"
 FORMAT, FORMAT_VERSION = "arrn-run", 1
 MOST_WORKERS = 1000
+KEPT = ("last", "best")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class RunSettings:
         aspect: what is done with images and volumes of other proportions than the network's grids: "stretch", "pad"
             or "crop".
         pretrained: whether the network starts from the weights that belong to its name, see `arrn.create_model`.
+        keep: whose epoch's weights are saved in the end: the "last" one's, or those of the "best" on what was held out.
     """
 
     dataset: str
@@ -54,8 +56,11 @@ class RunSettings:
     sample_rate: int | None = None
     aspect: str = "stretch"
     pretrained: bool = False
+    keep: str = "last"
 
     def __post_init__(self) -> None:
+        if self.keep not in KEPT:
+            raise unknown_name("epoch to keep", self.keep, KEPT)
         if not 0 <= self.seed < 2**63:
             raise ArrnError(f"the seed must be a whole number from 0 to 2**63 - 1, got {self.seed!r:.40}")
         if self.holdout < 0:
@@ -88,6 +93,14 @@ def write_run_file(settings: RunSettings, folder: Path, facts: Mapping[str, Any]
     """Writes `run.json`: the settings, and facts about the run such as its machine."""
     content = {"settings": dataclasses.asdict(settings), **facts}
     write_document(folder / RUN_FILE, FORMAT, FORMAT_VERSION, content)
+
+
+def note_in_run_file(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Adds facts to `run.json`, or gives them other values; all else in it stays."""
+    document = read_run_file(folder)
+    content = {name: value for name, value in document.items() if name not in ("format", "format_version")}
+    content.pop("arrn_version", None)
+    write_document(folder / RUN_FILE, FORMAT, FORMAT_VERSION, {**content, **facts})
 
 
 def read_run_file(folder: Path) -> dict[str, Any]:
@@ -143,9 +156,10 @@ def settings_from(settings: object, where: str) -> RunSettings:
         "sample_rate": int | None,
         "aspect": str,
         "pretrained": bool,
+        "keep": str,
     }
-    if isinstance(settings, dict):  # runs from before there were sound, rectangles, a start from weights
-        since = {"window": 1.0, "sample_rate": None, "aspect": "stretch", "pretrained": False}
+    if isinstance(settings, dict):  # runs from before there were sound, rectangles, a start from weights, a best epoch
+        since = {"window": 1.0, "sample_rate": None, "aspect": "stretch", "pretrained": False, "keep": "last"}
         settings = since | settings
     if not isinstance(settings, dict) or set(settings) != set(expected):
         raise ArrnError(f"{where}: settings should have {', '.join(expected)}")

@@ -16,6 +16,7 @@ from arrn.errors import ArrnError, RunError, plain
 from arrn.metadata import Metadata
 from arrn.models import registry
 from arrn.models.limits import built_within, seems_large
+from arrn.models.rebuilding import config_for
 from arrn.provenance import provenance
 from arrn.runs.building import check_names
 from arrn.runs.device import make_deterministic, pick_device
@@ -30,11 +31,23 @@ from arrn.runs.run_folder import (
     occupied,
     prepare_folder,
 )
-from arrn.runs.settings import RUN_FILE, Machine, RunSettings, read_settings, write_run_file
+from arrn.runs.settings import RUN_FILE, Machine, RunSettings, note_in_run_file, read_settings, write_run_file
 from arrn.runs.splits import TRAINED_ON, RunData, TrainedOn, check_trained_on, describe_samples, open_run_data
-from arrn.saving import save
+from arrn.runs.stopped import KEPT_EPOCH, NETWORK, kept_in_words
+from arrn.saving import describe, save
 from arrn.teamwork import Team, join_team, team_device
-from arrn.training import Checkpoint, Checkpoints, Log, Recipe, Watcher, resume_from, stop_on_signals, train
+from arrn.training import (
+    BestEpoch,
+    Checkpoint,
+    Checkpoints,
+    Log,
+    Recipe,
+    Watcher,
+    put_weights,
+    resume_from,
+    stop_on_signals,
+    train,
+)
 from arrn.training.log import check_tensorboard
 from arrn.writing import write_atomically
 
@@ -115,8 +128,11 @@ def run_training(
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
         if samples is not None:
-            _record(run.settings, out, _facts(data, samples, device, team), run.recipe)
+            facts = _facts(data, samples, device, team)
+            network = describe(run.step.model, config_for(run.step.model), run.metadata)
+            _record(run.settings, out, facts | {NETWORK: network}, run.recipe)
         done = 0 if start is None else start.epoch
+        best = BestEpoch(out / CHECKPOINTS, done) if settings.keep == "best" and team.leads else None
         board = out / BOARD if machine.tensorboard else None
         with Log(out / LOG, done, board, writes=team.leads) as log, stop_on_signals() as stop:
             train(
@@ -129,9 +145,15 @@ def run_training(
                 start=start,
                 checkpoint_every=machine.checkpoint_every,
                 validate=run.validate,
+                best=best,
                 watcher=watcher,
             )
             if team.leads:
+                kept = None if best is None else best.read()
+                if kept is not None:
+                    put_weights(run.step.result, kept)
+                    note_in_run_file(out, {KEPT_EPOCH: {"epoch": kept.epoch, **kept.facts}})
+                    say(kept_in_words(kept, run.recipe.epochs))
                 _save(run.step.result, out, run.metadata)
 
 

@@ -69,18 +69,8 @@ class Checkpoints:
             RunError: when it cannot be written; the ones before are untouched.
         """
         path = self.folder / checkpoint.file_name
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-        facts = json.dumps({"epoch": checkpoint.epoch, "step": checkpoint.step, "facts": dict(checkpoint.facts)})
-        header = {
-            "format": FORMAT,
-            "format_version": str(FORMAT_VERSION),
-            "facts": facts,
-            "checksum": _checksum(tensors, facts),
-        }
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(self.folder)
-            write_atomically(path, safetensors.torch.save(tensors, header))
+            write_checkpoint(path, checkpoint)
             present = self._paths()
             kept = present[present.index(path) :][:_KEPT]
             for other in present:
@@ -105,7 +95,9 @@ class Checkpoints:
         damaged = []
         for path in self._paths():
             try:
-                checkpoint = _read(path)
+                checkpoint = read_checkpoint(path)
+                if (checkpoint.epoch, checkpoint.step) != _position(path):
+                    raise ArrnError(f"{path} has another's name: it holds what {checkpoint.file_name} should")
             except ArrnError as error:
                 damaged.append(str(error))
                 continue
@@ -117,6 +109,10 @@ class Checkpoints:
                 f"no checkpoint in {self.folder} can be read; remove them to start afresh: {'; '.join(damaged)}"
             )
         return None
+
+    def epochs(self) -> list[int]:
+        """The epochs from which a run may go on with what is here, latest first."""
+        return [_position(path)[0] for path in self._paths()]
 
     def _paths(self) -> list[Path]:
         """The files, latest first."""
@@ -130,7 +126,27 @@ def _position(path: Path) -> tuple[int, int]:
     return int(name[1]), int(name[2] or 0)
 
 
-def _read(path: Path) -> Checkpoint:
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes a checkpoint as a file, made with its folder if need be, whole or not at all."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    facts = json.dumps({"epoch": checkpoint.epoch, "step": checkpoint.step, "facts": dict(checkpoint.facts)})
+    header = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "facts": facts,
+        "checksum": _checksum(tensors, facts),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
+    write_atomically(path, safetensors.torch.save(tensors, header))
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """What `write_checkpoint` wrote.
+
+    Raises:
+        ArrnError: for a file that is damaged, or is none.
+    """
     try:
         check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
@@ -145,10 +161,7 @@ def _read(path: Path) -> Checkpoint:
         if header["checksum"] != _checksum(tensors, header["facts"]):
             raise ArrnError(f"{path} is damaged: its checksum does not match")
         told = parse_json(header["facts"])
-        checkpoint = Checkpoint(told["epoch"], told["step"], tensors, dict(told["facts"]))
-        if (checkpoint.epoch, checkpoint.step) != _position(path):
-            raise ArrnError(f"{path} has another's name: it holds what {checkpoint.file_name} should")
-        return checkpoint
+        return Checkpoint(told["epoch"], told["step"], tensors, dict(told["facts"]))
     except OSError as error:
         raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error
     except ArrnError:
@@ -195,6 +208,11 @@ def state_tensors(step: TrainingStep) -> dict[str, torch.Tensor]:
 
 def _under(prefix: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def result_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """The weights of the network that a run would save if it ended at a checkpoint: averaged ones where it has them."""
+    return _under(_AVERAGE, checkpoint.tensors) or _under(_MODEL, checkpoint.tensors)
 
 
 def restore_state(step: TrainingStep, tensors: Mapping[str, torch.Tensor]) -> None:

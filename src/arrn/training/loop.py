@@ -17,6 +17,7 @@ from arrn.data.batches import Batches
 from arrn.errors import ArrnError, RunError
 from arrn.nn.introspection import first_not_finite
 from arrn.teamwork import Team
+from arrn.training.best import BestEpoch
 from arrn.training.checkpoints import Checkpoint, Checkpoints, restore_state, state_tensors
 from arrn.training.log import Log
 from arrn.training.step import TrainingStep
@@ -169,6 +170,7 @@ def train(
     start: Checkpoint | None = None,
     checkpoint_every: float | None = None,
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+    best: BestEpoch | None = None,
     watcher: Watcher | None = None,
 ) -> None:
     """Trains to the end, or until asked to stop.
@@ -183,6 +185,7 @@ def train(
         start: where to go on from; the beginning by default.
         checkpoint_every: epochs between checkpoints; by default as `CheckpointSchedule` says.
         validate: called after each epoch; its numbers go into the log.
+        best: keeps the weights of the epoch that `validate` found best.
         watcher: told of the progress.
 
     Raises:
@@ -235,6 +238,8 @@ def train(
             step.model.train()
         if step.team.leads:
             log.write(entry)
+            if best is not None:
+                best.offer(entry, step.result)
         if watcher is not None:
             watcher.epoch_ends(entry)
         decision = decider.after(done)  # once: a signal that comes later would find no checkpoint
@@ -242,6 +247,8 @@ def train(
             _check_weights(step, epoch)
             step.reset()
             _write(checkpoints, step, batches, epoch + 1)
+            if best is not None and step.team.leads:
+                best.prune(checkpoints.epochs())
         if epoch + 1 < epochs:
             _stop_if_asked(decision.signal, f"the end of epoch {epoch + 1}")
 
