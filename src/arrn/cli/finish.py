@@ -17,12 +17,15 @@ def finish(folder: Annotated[Path, typer.Argument(help="A run that was stopped b
     run.json says from which checkpoint. The run cannot go on after it; `arrn evaluate FOLDER --checkpoint` tells
     before how good the network is. The last epochs of a run, at a low learning rate, gain more than others.
 
-    Example:
+    Examples:
+
+    arrn evaluate runs/first --checkpoint --split validation
 
     arrn finish runs/first
     """
     from arrn.runs import finish_run
 
+    folder = folder.expanduser()
     stopped = finish_run(folder)
     say(f"saved the weights of {stopped}")
     say(f"trained network, finished early: {folder}{next_step(folder)}")
