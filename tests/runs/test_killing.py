@@ -51,7 +51,7 @@ def left(team):
 def end(team):
     for pid in left(team):
         os.kill(pid, signal.SIGTERM)
-    patience = time.monotonic() + 5  # one that waits for the others to join does not listen
+    patience = time.monotonic() + 2  # one that waits for the others to join does not listen
     while left(team) and time.monotonic() < patience:
         time.sleep(0.01)
     for pid in left(team):
