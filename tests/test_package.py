@@ -64,7 +64,7 @@ def test_the_wheel_installs_and_imports(tmp_path: Path) -> None:
     (built,) = tmp_path.glob("arrn-*.whl")
     assert built.name.startswith(f"arrn-{arrn.__version__}-")
     names = zipfile.ZipFile(built).namelist()
-    assert "arrn/py.typed" in names
+    assert {"arrn/py.typed", "arrn/web/page/index.html", "arrn/web/runtime_license.txt"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
     target = tmp_path / "site"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(built)], check=True, capture_output=True)

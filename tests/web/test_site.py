@@ -42,10 +42,10 @@ PAGE = Path(arrn.__file__).parent / "web" / "page"
 
 
 def saved(folder: Path, **options: Any) -> Path:
+    """A small ARRN that behaves like a trained one."""
     torch.manual_seed(0)
-    named = {"name": "arrn", "sizes": (9, 4), "features": (4, 6), "depth": 1, "expansion": 2, "num_classes": 3}
-    named |= options
-    model = arrn.create_model(named.pop("name"), **named)
+    defaults = {"sizes": (9, 4), "features": (4, 6), "depth": 1, "expansion": 2, "num_classes": 3}
+    model = arrn.create_model("arrn", **defaults | options)
     awaken_norms(model, torch.randn(4, model.in_channels, *model.grids[0]))
     arrn.save(model, folder, Metadata(mean=(0.5,) * model.in_channels, std=(0.2,) * model.in_channels))
     return folder
@@ -184,8 +184,9 @@ def test_networks_that_the_page_cannot_run_are_refused(
 
 @pytest.mark.slow
 def test_a_network_of_one_resolution_has_one_level(runtime: Path, tmp_path: Path) -> None:
-    network = saved(tmp_path / "saved", name="mobilenet_v3_small", num_classes=4)
-    built = build_site(network, tmp_path / "site", runtime=runtime)
+    model = arrn.create_model("mobilenet_v3_small", num_classes=4)
+    arrn.save(model, tmp_path / "saved", Metadata(mean=(0.5,) * 3, std=(0.2,) * 3))
+    built = build_site(tmp_path / "saved", tmp_path / "site", runtime=runtime)
     document = json.loads((built.folder / "site.json").read_text())
     assert len(document["grids"]) == len(document["costs"]) == 1
 
