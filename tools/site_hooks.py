@@ -1,4 +1,4 @@
-"""What the documentation site does to a page: equations become MathML, links out of docs/ become names of files.
+"""What the documentation site does to a page: equations, links out of docs/, and the examples of docstrings.
 
 MathML is drawn by the browser itself, so the site needs no scripts and no fonts for its equations. The same pages are
 read in the repository, where links such as ../README.md lead somewhere; on the site they would lead nowhere.
@@ -10,10 +10,12 @@ import html
 import re
 from typing import Any
 
+import griffe
 from latex2mathml.converter import convert
 
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _LINK_OUT = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+([^)#]+)(#[^)]*)?\)")
+_EXAMPLE = re.compile(r"(?:^|\n\n)(>>> .*?)(?=\n\n|\Z)", re.DOTALL)
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
@@ -34,3 +36,12 @@ def on_page_content(content: str, **_: Any) -> str:
         lambda found: convert(html.unescape(found[3]).strip(), display="block" if found[2] == "[" else "inline"),
         content,
     )
+
+
+class Examples(griffe.Extension):
+    """Shows the examples of docstrings as code; as plain text their output would be read as Markdown."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Fences the examples of an object's docstring."""
+        if obj.docstring is not None:
+            obj.docstring.value = _EXAMPLE.sub(r"\n\n```pycon\n\1\n```", obj.docstring.value)

@@ -221,9 +221,9 @@ def test_added_projections_follow_the_source() -> None:
 
 def test_the_network_prints_its_ladder() -> None:
     text = str(arrn.transplant(plain(), 32))
-    assert "residual  32 -> 16  3 -> 8" in text
-    assert "12 -> 16" in text
-    assert "16 -> 5" in text
+    assert "residual  32 -> 16, 3 -> 8 features" in text
+    assert "12 -> 16 features" in text
+    assert "16 features -> 5 classes" in text
 
 
 class Backwards(nn.Module):

@@ -1,0 +1,46 @@
+"""The documentation site: it builds without a warning, and nothing on it comes from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("material")
+pytest.importorskip("mkdocstrings")
+
+ROOT = Path(__file__).parents[1]
+FETCHED = re.compile(r'<(?:script|img|iframe|source)[^>]*\ssrc="https?:|<link[^>]*rel="stylesheet"[^>]*href="https?:')
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built strictly: a link, an anchor or a reference that leads nowhere is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 10
+    for page in pages:
+        assert not FETCHED.search(page.read_text()), page
+
+
+def test_equations_are_drawn_by_the_browser_itself(site: Path) -> None:
+    text = (site / "method.html").read_text()
+    assert text.count('<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">') >= 3
+    assert "arithmatex" not in text
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    text = (site / "reference.html").read_text()
+    for name in ("arrn.create_model", "arrn.Predictor", "arrn.nn.LaplacianResidual", "arrn.signal.resample"):
+        assert f'id="{name}"' in text, name
