@@ -1,7 +1,7 @@
 """A stand-in for the Hugging Face hub on this machine: what `huggingface_hub` asks for, over repositories in memory.
 
-As on the hub, files named in `LARGE` are kept by their SHA-256 and are served from another path after a redirect, others
-are git blobs; a private repository is as good as absent for whoever brings no token.
+As on the hub, files whose names end as in `LARGE` are kept by their SHA-256 and served by another host after a
+redirect, others are git blobs; a private repository is as good as absent for whoever brings no token.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class Hub:
 
     def downloads(self) -> list[str]:
         """The files that were sent, by name."""
-        return sorted({path.rpartition("/")[2] for path in self.asked if path.startswith("GET") and "/resolve/" in path})
+        return sorted(
+            {path.rpartition("/")[2] for path in self.asked if path.startswith("GET") and "/resolve/" in path}
+        )
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
 # From the ground up: a floor imports those before it.
 FLOORS = [
     *("errors", "malloc", "memory", "datasets", "reading", "runtime", "writing", "teamwork", "signal", "metadata"),
-    *("gpu", "nn", "testing", "models", "model_folder", "saving", "creating", "data", "timing", "provenance"),
+    *("gpu", "nn", "testing", "models", "model_folder", "hub", "saving", "creating", "data", "timing", "provenance"),
     *("training", "evaluation", "runs", "deploy", "experiments", "pages", "web", "figures", "benchmarks", "demo"),
     "cli",
 ]

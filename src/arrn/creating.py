@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from arrn.errors import ArrnError
+from arrn.hub import locate
 from arrn.model_folder import shipped_weights
 from arrn.models import registry
 from arrn.nn.backbone import Backbone
@@ -27,8 +28,9 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
             these libraries; or ``"package.module:function"`` of a module in `arrn.models.importing`.
         pretrained: True for the weights that belong to the name: those of a library's network, from its cache or the
             network, or those in ``weights/NAME`` of the clone of the repository that `arrn` runs from. Or a folder
-            that `arrn.save` wrote for a network of that name. From a folder, options that are not given are the saved
-            ones, and so are the weights, in float32. With another `num_classes` the classifier starts afresh.
+            that `arrn.save` wrote for a network of that name, or its address on the hub, ``hf://OWNER/NAME``: options
+            that are not given are then the saved ones, and so are the weights, in float32. With another `num_classes`
+            the classifier starts afresh.
         options: of the model. Every adaptive network also takes ``features_only=True`` and `out_indices`, for a
             `Backbone` of it: see `create_backbone`.
 
@@ -43,6 +45,8 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
     if pretrained is None or pretrained is False:
         return registry.create_model(name, **options)
     registry.model_options(name)  # a name that is not known is the first thing to say
+    if isinstance(pretrained, str | os.PathLike):
+        pretrained = locate(pretrained)
     if options.get("features_only") and not _holds_backbone(pretrained):
         whole = {key: value for key, value in options.items() if key not in registry.BACKBONE_OPTIONS}
         return Backbone(create_model(name, pretrained, **whole), options.get("out_indices"))
@@ -50,9 +54,9 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
         if (builder := registry.pretrained_builder(name)) is not None:
             return registry.build_model(name, builder, options)
         pretrained = shipped_weights(name)
-    if not isinstance(pretrained, str | os.PathLike):
+    if not isinstance(pretrained, Path):
         raise ArrnError(f"pretrained takes True or the folder that arrn.save wrote, got {pretrained!r}")
-    saved = read_saved(Path(pretrained))
+    saved = read_saved(pretrained)
     if saved.name != name:
         raise ArrnError(f"{pretrained} holds the weights of {saved.name!r}, not of {name!r}")
     if saved.options.get("features_only") and not options.get("features_only"):
@@ -66,7 +70,7 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
 
 
 def _holds_backbone(pretrained: object) -> bool:
-    return isinstance(pretrained, str | os.PathLike) and bool(read_saved(Path(pretrained)).options.get("features_only"))
+    return isinstance(pretrained, Path) and bool(read_saved(pretrained).options.get("features_only"))
 
 
 def create_backbone(

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from arrn import __version__
 from arrn.errors import ArrnError, first_line, needs
-from arrn.model_folder import CHECKSUM, CONFIG, WEIGHTS, checksum_in, read_config
 from arrn.reading import LARGEST_DOCUMENT, open_regular
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 SCHEME = "hf://"
 
+CONFIG, WEIGHTS = "config.json", "model.safetensors"  # as in `arrn.model_folder`, which imports torch
 REQUIRED = (CONFIG, WEIGHTS)
 OPTIONAL = ("evaluation.json", "accuracy.json", "cascade.json")
 FILES = (*REQUIRED, *OPTIONAL)
@@ -165,7 +165,7 @@ def _download(address: HubAddress) -> tuple[HubAddress, Path]:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Within it, bars appear on terminals alone, and what goes wrong is told once, by the error."""
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     logger = logging.getLogger("huggingface_hub")
     level, hide = logger.level, not (sys.stderr.isatty() or are_progress_bars_disabled())
@@ -211,27 +211,29 @@ def _free_space() -> int | None:
 
 
 def _check_files(address: HubAddress, folder: Path, files: Mapping[str, Any]) -> None:
-    """Compares what was downloaded with the checksums that the hub lists; weights also with that in the config.
+    """Compares what was downloaded with the checksums that the hub lists, and those with the one in the config.
 
-    What the weights really are is compared by whoever reads them, as for every saved network.
+    A file that differs is removed, so that nobody finds it in the cache.
     """
     for name, listed in files.items():
-        weights_known = name == WEIGHTS and listed.lfs is not None
-        if not weights_known and _checksum(folder / name, listed) != _listed_checksum(listed):
-            raise ArrnError(f"{name} of {address} is not what the hub lists: remove {folder} and download it again")
+        path = folder / name
+        if _checksum(path, listed) != (listed.blob_id if listed.lfs is None else listed.lfs.sha256):
+            path.resolve().unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            raise ArrnError(
+                f"{name} of {address} is not what the hub lists: it was damaged or changed on its way; try again"
+            )
+    from arrn.model_folder import CHECKSUM, checksum_in, read_config
+
     checksum = checksum_in(read_config(folder))
     if checksum is None:
         raise ArrnError(f"{CONFIG} of {address} has no {CHECKSUM}: save the network again and publish that")
-    if files[WEIGHTS].lfs is not None and files[WEIGHTS].lfs.sha256 != checksum:
+    found = files[WEIGHTS].lfs.sha256 if files[WEIGHTS].lfs is not None else checksum
+    if found != checksum:
         raise ArrnError(
-            f"{WEIGHTS} of {address} is not that of its {CONFIG}: the hub lists SHA-256 "
-            f"{files[WEIGHTS].lfs.sha256[:16]!r}, {CONFIG} names {checksum[:16]}; one of the two was changed"
+            f"{WEIGHTS} of {address} is not that of its {CONFIG}, which names SHA-256 {checksum[:16]}, while the hub "
+            f"lists {found[:16]!r}: one of the two was changed"
         )
-
-
-def _listed_checksum(listed: Any) -> str | None:
-    checksum: str | None = listed.blob_id if listed.lfs is None else listed.lfs.sha256
-    return checksum
 
 
 def _checksum(path: Path, listed: Any) -> str:
@@ -239,8 +241,10 @@ def _checksum(path: Path, listed: Any) -> str:
     with open_regular(path) as file:
         if listed.lfs is not None:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        content = file.read()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+        found = hashlib.sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
+        while part := file.read(2**20):
+            found.update(part)
+    return found.hexdigest()
 
 
 @contextmanager
@@ -261,7 +265,9 @@ def hub_errors(address: HubAddress, doing: str = "read") -> Iterator[None]:
     except errors.RevisionNotFoundError:
         raise ArrnError(f"{place} has no revision {address.revision!r:.80}") from None
     except errors.GatedRepoError:
-        raise ArrnError(f"{place} is for whom its owners let in: ask on its page, then log in with `hf auth login`") from None
+        raise ArrnError(
+            f"{place} is open to those alone whom its owners let in: ask on its page, then log in with `hf auth login`"
+        ) from None
     except errors.RepositoryNotFoundError:
         raise ArrnError(
             f"there is no repository {place}, or it is private and {_token_said()}: check the name, or log in with "
@@ -273,11 +279,19 @@ def hub_errors(address: HubAddress, doing: str = "read") -> Iterator[None]:
         raise ArrnError(_unreachable(error, address)) from None
     except OSError as error:  # such as a full disk
         raise ArrnError(f"cannot {doing} {place}: {error.strerror or first_line(error):.300}") from None
-    except errors.HfHubHTTPError.__bases__[0] as error:  # of the HTTP library that huggingface_hub uses
+    except _transport_errors() as error:
         raise ArrnError(_unreachable(error, address)) from None
     except (ValueError, RuntimeError) as error:  # of huggingface_hub's own checks, or of what uploads files
         cause = error if error.__cause__ is None else error.__cause__
         raise ArrnError(f"cannot {doing} {place}: {first_line(cause):.300}") from None
+
+
+def _transport_errors() -> type[BaseException]:
+    """The base of the errors of the HTTP library that `huggingface_hub` uses, which is not the same in all versions."""
+    from huggingface_hub import errors
+
+    base: type[BaseException] = errors.HfHubHTTPError.__bases__[0]
+    return base
 
 
 def _token_said() -> str:
@@ -315,7 +329,9 @@ def _commits_here(address: HubAddress) -> list[str]:
     except (CacheNotFound, OSError, ValueError):
         return []
     found = [
-        revision for repo in cache.repos if repo.repo_id == address.repository and repo.repo_type == "model"
+        revision
+        for repo in cache.repos
+        if repo.repo_id == address.repository and repo.repo_type == "model"
         for revision in repo.revisions
     ]
     commits = [each.commit_hash for each in sorted(found, key=lambda each: each.last_modified, reverse=True)]

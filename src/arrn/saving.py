@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from arrn.errors import ArrnError, first_line, unknown_name
+from arrn.hub import hub_address, locate
 from arrn.metadata import Metadata, read_metadata
 from arrn.model_folder import (
     CONFIG,
@@ -86,7 +87,8 @@ def load(
     """Reads a network that `save` wrote; it is in evaluation mode, on the CPU, with its `metadata`.
 
     Args:
-        path: the directory.
+        path: the directory; or ``"hf://OWNER/NAME"``, a repository on the Hugging Face hub, with ``@REVISION`` for a
+            branch, a tag or a commit. The network then has a `hub_address`, which names the commit.
         dtype: of the network. None is float32 for what was saved in half precision, which takes half of the room in a
             file but few inputs come in; all else stays as it was saved. ``"saved"`` keeps half precision too, and a
             dtype such as ``torch.bfloat16`` or ``torch.float64`` is that of every real number.
@@ -95,23 +97,24 @@ def load(
 
     Raises:
         ArrnError: for a missing, truncated, damaged, foreign or newer file, a pickle, a wrong tensor shape, weights
-            that are not finite, or names for another number of classes than the network has; for another `dtype`.
+            that are not finite, or names for another number of classes than the network has; for another `dtype`; for
+            a hub that cannot be reached, and what is not there.
     """
     if not (dtype in (None, "saved") or (isinstance(dtype, torch.dtype) and dtype in DTYPES)):
         raise ArrnError(
             f"dtype must be a dtype for real numbers, such as torch.float32, or 'saved' or None, got {dtype!r:.80}"
         )
     with registry.importing(imports):
-        return _load_there(path, dtype)
+        return _load_there(locate(path), dtype)
 
 
-def _load_there(path: str | os.PathLike[str], dtype: torch.dtype | Literal["saved"] | None) -> nn.Module:
-    saved = read_saved(Path(path))
+def _load_there(directory: Path, dtype: torch.dtype | Literal["saved"] | None) -> nn.Module:
+    saved = read_saved(directory)
     weights = saved.weights
     try:
         return _load(saved, dtype)
     except ArrnError:
-        again = read_saved(Path(path))
+        again = read_saved(directory)
         if (again, again.weights) == (saved, weights):
             raise
         return _load(again, dtype)  # somebody saved a network there meanwhile
@@ -125,6 +128,8 @@ def _load(saved: Saved, dtype: torch.dtype | Literal["saved"] | None) -> nn.Modu
     saved.fill(model, as_read)
     if isinstance(dtype, torch.dtype):
         _cast(model, dtype)
+    if (address := hub_address(saved.directory)) is not None:
+        model.hub_address = address  # type: ignore[assignment]  # nn.Module takes any attribute
     return model.eval()
 
 

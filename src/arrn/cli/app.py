@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from arrn import __version__
+from arrn.cli.addressing import with_addresses
 from arrn.cli.benchmark import benchmark
 from arrn.cli.console import console
 from arrn.cli.demo import demo
@@ -45,6 +46,9 @@ def _common(
 # Of one's own too, by --import.
 _TAKE_NETWORKS = {"train", "finish", "evaluate", "predict", "export", "serve", "web"}
 
+# On the Hugging Face hub, for the folder of a network.
+_TAKE_ADDRESSES = {"evaluate", "predict", "export", "serve", "web"}
+
 for _command in (
     demo,
     train,
@@ -61,5 +65,6 @@ for _command in (
     models,
     kernels,
 ):
-    app.command()(with_imports(_command) if _command.__name__ in _TAKE_NETWORKS else _command)
+    _taking = with_imports(_command) if _command.__name__ in _TAKE_NETWORKS else _command
+    app.command()(with_addresses(_taking) if _command.__name__ in _TAKE_ADDRESSES else _taking)
 app.command(hidden=True)(job)

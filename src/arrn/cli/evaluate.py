@@ -15,6 +15,7 @@ from rich.text import Text
 from arrn.cli.cascade import check_flags, evaluate_cascade
 from arrn.cli.console import LEADS, MaxPixels, check_plot, console, say, shown, suggesting_skip_bad, whole_numbers
 from arrn.errors import ArrnError
+from arrn.hub import hub_address
 
 _MISTAKES = 12  # shown in the report for each resolution
 
@@ -100,11 +101,14 @@ def evaluate(
 
     check_plot(plot)
     name = "evaluation-cascade" if cascade else "evaluation"
+    beside = folder if hub_address(folder) is None else Path()  # downloads stay as they are
     if LEADS:
         written = {".json": json, ".png": plot, **({} if cascade else {".html": report})}
         for suffix, target in written.items():
-            _check_target(target or folder / f"{name}{suffix}")
+            _check_target(target or beside / f"{name}{suffix}")
     if cascade:
+        if beside is not folder:
+            raise ArrnError("--cascade keeps what it finds beside the network: give a folder, not a hub address")
         check_flags(resolutions, adapt, split)
         evaluate_cascade(
             folder,
@@ -152,7 +156,7 @@ def evaluate(
     other = [] if dataset is None else [Path(found.dataset).name]
     parts = ["evaluation", *other, split if split != "test" else None, resampler, aspect]
     name = "-".join(part for part in parts if part is not None)
-    file = json or folder / f"{name}.json"
+    file = json or beside / f"{name}.json"
     if found.facts["skipped"]:
         say(skipped_in_words(found.facts["skipped_samples"], str(file)))
     lines, mixed = accuracy_lines(found.model, found.results), as_they_come(found.model, found.results)
@@ -168,9 +172,9 @@ def evaluate(
     write_report(found, file)
     say(f"numbers: {file}")
     rate = 1 / found.facts["window"] if found.facts["axes"] == 1 and found.facts["window"] else None
-    say(f"picture: {plot_accuracy(plot or folder / f'{name}.png', lines, title, mixed, rate)}")
+    say(f"picture: {plot_accuracy(plot or beside / f'{name}.png', lines, title, mixed, rate)}")
     page = evaluation_page(found, lines, mixed)
-    say(f"report, for a browser: {write_page(report or folder / f'{name}.html', page)}")
+    say(f"report, for a browser: {write_page(report or beside / f'{name}.html', page)}")
 
 
 def _check_target(path: Path) -> None:

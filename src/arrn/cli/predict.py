@@ -16,6 +16,7 @@ from rich.table import Table
 from arrn.cli.console import MaxPixels, console, say, shown, shown_lines
 from arrn.cli.opening import open_predictor
 from arrn.errors import ArrnError, plain
+from arrn.hub import hub_address
 from arrn.runtime.inputs import answers_to_json, find_inputs, why
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
@@ -107,7 +108,7 @@ def _write(target: str, text: str) -> None:
 
 def _as_json(told: _Told, folder: Path, predictor: Predictor) -> str:
     document = {
-        "network": str(folder),
+        "network": hub_address(folder) or str(folder),
         "kind": predictor.kind,
         "policy": predictor.policy,
         "device": str(predictor.device),

@@ -16,6 +16,7 @@ from arrn.deploy.calibration import read_cascade
 from arrn.deploy.evaluated import Evaluated, find_evaluation
 from arrn.deploy.parts import Parts, choose_levels, take_apart
 from arrn.errors import ArrnError, RunError, first_line, needs, unknown_name
+from arrn.hub import hub_address, locate
 from arrn.metadata import Metadata
 from arrn.model_folder import CONFIG, checksum_in, read_config
 from arrn.nn.arrn import ARRN
@@ -85,7 +86,7 @@ def export_network(
     not kept.
 
     Args:
-        source: a finished run, or any folder that `arrn.save` wrote.
+        source: a finished run, or any folder that `arrn.save` wrote, or an address on the hub.
         out: the new folder; one that holds an earlier export is replaced.
         target: "onnx", "pt2" or "executorch".
         levels: the grids that files are wanted of, such as ["32", "16"]; None: all.
@@ -96,7 +97,7 @@ def export_network(
     Raises:
         ArrnError: for a network that cannot be exported, a folder with other files, and a package that is missing.
     """
-    source, out = Path(source), Path(out)
+    source, out = locate(source), Path(out)
     if quantise is not None and target != "onnx":
         raise ArrnError(f"8-bit files are made for ONNX, not for {target!r:.40}: leave --int8 out, or export --to onnx")
     if target not in TARGETS:
@@ -157,6 +158,7 @@ def _describe(
             "options": config_of(model)["options"],
             "parameters": count_parameters(model),
             "weights_sha256": checksum_in(config),
+            "hub_address": hub_address(source),
         },
         "input": {
             "name": "signal",

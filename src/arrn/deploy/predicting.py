@@ -18,6 +18,7 @@ from torch import nn
 from arrn.deploy.calibration import read_cascade
 from arrn.errors import ArrnError, first_line
 from arrn.gpu import Replay
+from arrn.hub import locate
 from arrn.metadata import Metadata
 from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN, AdaptedARRN
@@ -48,8 +49,8 @@ class Predictor(AnyPredictor):
     copy of the network cast to that level with its norms folded. Normalisation is that of the training.
 
     Args:
-        network: a folder that `arrn.save` wrote, or of a finished run; or a network with its `metadata`, which is
-            copied: later changes of it are not seen.
+        network: a folder that `arrn.save` wrote, or of a finished run; an address on the hub, ``"hf://OWNER/NAME"``;
+            or a network with its `metadata`, which is copied: later changes of it are not seen.
         device: "auto" (the first of cuda, mps and cpu that there is), "cpu", "cuda" or "mps".
         policy: "exact" or "cheap", for inputs between two grids; None is the network's own.
         compile: compile each level for this machine (`arrn.nn.Frozen`). Batches are padded to 1, 2, 4, 8, ... inputs;
@@ -87,8 +88,12 @@ class Predictor(AnyPredictor):
         self.device = device if isinstance(device, torch.device) else pick_device(device)
         if capture and self.device.type != "cuda":
             raise ArrnError(f"capture records CUDA graphs, and the device is {self.device.type}: leave it out here")
-        folder = None if isinstance(network, nn.Module) else network
-        model = copy.deepcopy(unwrap(network)) if isinstance(network, nn.Module) else _open(network)
+        folder: Path | None = None
+        if isinstance(network, nn.Module):
+            model = copy.deepcopy(unwrap(network))
+        else:
+            folder = locate(network)
+            model = _open(folder)
         if isinstance(model, Backbone):
             raise ArrnError("a backbone gives feature maps, not the probabilities of classes: take the whole network")
         known = metadata or getattr(model, "metadata", None) or Metadata()
@@ -107,7 +112,7 @@ class Predictor(AnyPredictor):
             class_names=known.class_names,
             window=known.window,
             policy=as_policy(policy or about.policy or "exact"),
-            cascade=None if folder is None else read_cascade(Path(folder)),
+            cascade=None if folder is None else read_cascade(folder),
             max_pixels=max_pixels,
             aspect=known.aspect if aspect is None else aspect,
         )
@@ -265,8 +270,7 @@ def _alike(signals: Sequence[Array], places: Sequence[int]) -> list[list[int]]:
     return parts
 
 
-def _open(folder: str | os.PathLike[str]) -> nn.Module:
-    path = Path(folder)
-    if (path / RUN_FILE).exists() and not is_finished(path):
+def _open(folder: Path) -> nn.Module:
+    if (folder / RUN_FILE).exists() and not is_finished(folder):
         raise ArrnError(f"the run in {folder} is not finished: go on with `arrn train ... --out {folder} --resume`")
     return load(folder)
