@@ -190,7 +190,7 @@ def test_a_bad_sample_that_loading_meets_is_named(tmp_path: Path) -> None:
 def test_loading_tells_how_far_it_is(examined: Examined) -> None:
     told: list[int] = []
     load_buckets(examined, placement_of(examined), CPU, told.append)
-    assert told == [5, 9]  # the samples of each grid come in one chunk
+    assert told == [9]  # one chunk
 
 
 def test_what_does_not_fit_in_memory_streams(examined: Examined, monkeypatch: pytest.MonkeyPatch) -> None:

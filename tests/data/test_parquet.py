@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrn.data import BadSample, ParquetFiles, examine, open_dataset
-from arrn.data import parquet as parquet_module
 from arrn.errors import ArrnError
 from pictures import IMAGE_TYPE, encoded, picture, write_parquet
 
@@ -182,9 +181,8 @@ def repeated(count: int, data: bytes) -> pa.Table:
 def test_a_file_that_is_repeated_a_million_times_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(repeated(5000, bytes(10_000)), tmp_path / "a.parquet", store_schema=False)
     source = ParquetFiles([tmp_path / "a.parquet"], "train")
-    assert len(source._files_of(0, 0)) == 5000
+    assert len(source.read_chunk(0)) == 5000
     monkeypatch.setattr("arrn.data.bounds._UNPACKED_FREELY", 2**24)
-    source._forget()
     with pytest.raises(ArrnError, match=r"a\.parquet: row group 0 holds .* bytes in .* of the file, as no images do"):
         source.read(0)
 
@@ -279,8 +277,8 @@ def test_a_pickle_holds_no_images(tmp_path: Path) -> None:
 def test_no_more_is_kept_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ParquetFiles([write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, row_group_size=2)], "train")
     limit = 2 * len(IMAGES[0]) + 2 * len(IMAGES[2]) + 400
-    monkeypatch.setattr(parquet_module, "_CACHE_BYTES", limit)
+    monkeypatch.setattr("arrn.data.chunks._KEPT_BYTES", limit)
     for index in (0, 7, 3, 1, 5, 6, 2, 4):
         assert torch.equal(source.read(index), torch.from_numpy(PIXELS[index]).permute(2, 0, 1))
-        assert len(source._cache) == 1 or sum(kept.nbytes for kept in source._cache.values()) <= limit
-    assert len(source._cache) > 1
+        assert len(source._kept) == 1 or sum(kept.nbytes for kept in source._kept.values()) <= limit
+    assert len(source._kept) > 1

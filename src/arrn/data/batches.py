@@ -1,4 +1,4 @@
-"""Batches for training and evaluation, from memory or from disk: the same batches in the same order."""
+"""Batches for training and evaluation: from memory, from disk, or from a store; the order is the same for all."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import signal
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -19,11 +19,16 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from arrn.data.epochs import PlannedBatch, plan_epoch, plan_in_order, steps_per_epoch
 from arrn.data.examining import Examined
 from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets
+from arrn.data.read_ahead import read_ahead
 from arrn.data.source import BadSample, Source
+from arrn.data.windows import WINDOW_BYTES, ChunkedOrder, Windows
 from arrn.errors import ArrnError
 from arrn.signal.grid import Grid
 from arrn.signal.scaling import full_scale
 from arrn.teamwork import Team
+
+Order: TypeAlias = Windows | Literal["whole"]
+"""How epochs are shuffled: within windows, or as a whole."""
 
 _ENOUGH = 20_000  # samples; more change the third digit at most
 
@@ -56,6 +61,8 @@ def open_batches(
     workers: int = 2,
     progress: Callable[[int], None] | None = None,
     team: Team | None = None,
+    memory: int = WINDOW_BYTES,
+    order: Order | None = None,
 ) -> Batches:
     """Batches of the samples on the grids that `placement` gives them.
 
@@ -65,21 +72,43 @@ def open_batches(
         batch_size: samples per batch, at most.
         device: where batches are made.
         seed: of the order of epochs.
-        stream: read from disk (True), keep in memory (False), or whichever the free memory allows (None).
-        workers: processes that read from disk.
+        stream: read as they are needed (True), keep in memory (False), or whichever the free memory allows (None).
+        workers: processes that read and decode.
         progress: told the number of samples read into memory so far.
         team: the processes that share the batches.
+        memory: bytes of encoded samples, of all processes, that a streamed set in chunks is shuffled within.
+        order: how epochs are shuffled: a run goes on in the order that it began with, whether its samples fit in memory
+            now or not. By default a set in chunks that is streamed is shuffled within windows, others are as a whole.
     """
+    team = team or Team()
     if stream is None:
         stream = not fits_in_memory(examined, placement, device)
+    origin = examined.source.origin()
+    windows = None if isinstance(order, str) else order
+    if order is None and stream and origin is not None:
+        windows = Windows.within(origin[0].lengths, origin[0].weights, memory, team.size)
     batches: Batches
     if stream:
-        batches = StreamedBatches(examined, placement, batch_size, seed, device, workers)
+        batches = StreamedBatches(examined, placement, batch_size, seed, device, workers, memory)
     else:
         batches = MemoryBatches(load_buckets(examined, placement, device, progress), batch_size, seed)
-    if team is not None:
-        batches.team = team
+    batches.team = team
+    if origin is not None and (windows is not None or stream):
+        chunk_of = origin[0].chunk_of[origin[1]]
+        batches.chunked = ChunkedOrder.of(windows, chunk_of, members_of(examined, placement))
     return batches
+
+
+def members_of(examined: Examined, placement: Placement) -> list[torch.Tensor]:
+    """The samples of each grid, in order; the largest grid first."""
+    grids = {grid: number for number, grid in enumerate(grids_of(examined, placement))}
+    numbers = torch.tensor([grids[placement.targets[size]] for size in examined.sizes])
+    return [torch.nonzero(numbers == number)[:, 0] for number in range(len(grids))]
+
+
+def grids_of(examined: Examined, placement: Placement) -> list[Grid]:
+    """The grids that samples are brought to, the largest first."""
+    return sorted({placement.targets[size] for size in set(examined.sizes)}, reverse=True)
 
 
 class Batches(ABC):
@@ -90,11 +119,13 @@ class Batches(ABC):
         counts: the samples of each bucket.
         batch_size: samples per batch, at most.
         seed: of the run.
-        team: the processes that share them: each takes its part of every batch of an epoch, and every so many-th
-            batch of those in order.
+        team: the processes that share them: each takes its part of every batch of an epoch, and some of the batches of
+            those in order.
+        chunked: the order of samples that lie in chunks; None shuffles the set as a whole.
     """
 
     team = Team()
+    chunked: ChunkedOrder | None = None
 
     def __init__(self, grids: Sequence[Grid], counts: Sequence[int], batch_size: int, seed: int) -> None:
         self.grids = tuple(grids)
@@ -104,16 +135,42 @@ class Batches(ABC):
 
     def __len__(self) -> int:
         """Batches per epoch."""
+        if self.windows is not None:
+            assert self.chunked is not None
+            return self.chunked.steps(self.batch_size)
         return steps_per_epoch(self.counts, self.batch_size)
+
+    @property
+    def windows(self) -> Windows | None:
+        """Within which epochs are shuffled; None where they are shuffled as a whole."""
+        return None if self.chunked is None else self.chunked.windows
+
+    @property
+    def order(self) -> Order:
+        """How epochs are shuffled."""
+        return self.windows or "whole"
+
+    def plan(self, epoch: int) -> list[PlannedBatch]:
+        """The batches of an epoch, counted from 0, as all processes together have them."""
+        if self.windows is not None:
+            assert self.chunked is not None
+            return self.chunked.epoch(self.batch_size, self.seed, epoch)
+        return plan_epoch(self.counts, self.batch_size, self.seed, epoch)
+
+    def plan_in_order(self, rank: int) -> list[PlannedBatch]:
+        """The batches in order that one process of the team has."""
+        if self.chunked is None:
+            return plan_in_order(self.counts, self.batch_size)[rank :: self.team.size]
+        plan = self.chunked.in_order(self.batch_size)  # chunks are not shared, so each process has a stretch
+        return plan[len(plan) * rank // self.team.size : len(plan) * (rank + 1) // self.team.size]
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0, from the one numbered `start` on."""
-        plan = plan_epoch(self.counts, self.batch_size, self.seed, epoch)[start:]
-        return self._take([replace(batch, places=self.team.share(batch.places)) for batch in plan])
+        return self._take([replace(batch, places=self.team.share(batch.places)) for batch in self.plan(epoch)[start:]])
 
     def in_order(self) -> Iterator[Batch]:
-        """Every sample once, bucket by bucket, unshuffled; in a team, once among all."""
-        return self._take(plan_in_order(self.counts, self.batch_size)[self.team.rank :: self.team.size])
+        """Every sample once, unshuffled; in a team, once among all."""
+        return self._take(self.plan_in_order(self.team.rank))
 
     def close(self) -> None:  # noqa: B027  # in memory there is nothing to end
         """Ends the processes that read, if there are any; no batches come after it."""
@@ -146,7 +203,10 @@ class MemoryBatches(Batches):
 
 
 class StreamedBatches(Batches):
-    """Batches read from disk by worker processes, for sets that do not fit in memory.
+    """Batches of samples that are read as they are needed, for sets that do not fit in memory.
+
+    Samples that lie in chunks are read by this process, and worker processes decode them; other samples are read and
+    decoded by the workers.
 
     Args:
         examined: the samples and their sizes.
@@ -154,7 +214,8 @@ class StreamedBatches(Batches):
         batch_size: samples per batch, at most.
         seed: of the run.
         device: where batches go.
-        workers: processes that read and decode; 0 reads in this one.
+        workers: processes that read and decode; 0 does both in this one.
+        memory: bytes of encoded samples that are kept at most, where samples lie in chunks.
     """
 
     def __init__(
@@ -165,14 +226,18 @@ class StreamedBatches(Batches):
         seed: int,
         device: torch.device,
         workers: int = 2,
+        memory: int = WINDOW_BYTES,
     ) -> None:
-        targets = [placement.targets[size] for size in examined.sizes]
-        grids = sorted(set(targets), reverse=True)
-        self._members = [torch.tensor([n for n, t in enumerate(targets) if t == grid]) for grid in grids]
-        super().__init__(grids, [len(members) for members in self._members], batch_size, seed)
+        self._members = members_of(examined, placement)
+        super().__init__(grids_of(examined, placement), [len(members) for members in self._members], batch_size, seed)
         self._device = device
         self._labels = examined.source.labels
+        self._origin = examined.source.origin()
+        self._memory = memory
+        self._ahead: Generator[list[bytes | None]] | None = None
         self._order = _Order()
+        if self._origin is not None:
+            self._origin[0].forget()
         # Spawned, not forked: this process has threads, and perhaps a GPU, which a fork does not survive.
         self._loader = DataLoader(
             _Reader(examined.source, placement),
@@ -190,13 +255,19 @@ class StreamedBatches(Batches):
         atexit.register(self._end)
 
     def close(self) -> None:
+        self._stop_reading()
         self._end()
         atexit.unregister(self._end)
+
+    def _stop_reading(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
 
     def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
         assert self._end.alive, "these batches are closed"
         chosen = [self._members[batch.bucket][batch.places] for batch in plan]
-        self._order.batches = [indices.tolist() for indices in chosen]
+        self._order.batches = self._to_read(chosen)
         for planned, indices, images in zip(plan, chosen, self._loader, strict=True):
             if isinstance(images, BadSample):
                 raise images
@@ -204,34 +275,52 @@ class StreamedBatches(Batches):
             images, labels = (tensor.to(self._device, non_blocking=True) for tensor in (images, labels))
             yield Batch(images, labels, planned.whole)
 
+    def _to_read(self, chosen: Sequence[torch.Tensor]) -> Iterator[list[_Item]]:
+        """What workers are told of each batch."""
+        if self._origin is None:
+            yield from (indices.tolist() for indices in chosen)
+            return
+        source, places = self._origin
+        self._stop_reading()  # of an epoch that was not read to its end
+        self._ahead = ahead = read_ahead(source, [places[indices] for indices in chosen], self._memory * 5 // 4)
+        for indices, encoded in zip(chosen, ahead, strict=True):
+            yield list(zip(indices.tolist(), encoded, strict=True))
 
-class _Order(Sampler[list[int]]):
+
+_Item: TypeAlias = int | tuple[int, bytes | None]
+"""A sample, by its number; with its bytes where samples lie in chunks."""
+
+
+class _Order(Sampler[list[_Item]]):
     """The batches of the epoch at hand; changed between epochs, so that workers live on."""
 
     def __init__(self) -> None:
-        self.batches: list[list[int]] = []
+        self.batches: Iterator[list[_Item]] = iter(())
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
+    def __iter__(self) -> Iterator[list[_Item]]:
+        return self.batches
 
 
 class _Reader(Dataset[torch.Tensor]):
-    """What a worker does: reads samples, brings them to their grid, stacks them."""
+    """What a worker does: reads or decodes samples, brings them to their grid, stacks them."""
 
     def __init__(self, source: Source, placement: Placement) -> None:
         self.source = source
         self.placement = placement
 
-    def __getitems__(self, indices: list[int]) -> torch.Tensor | BadSample:
+    def __getitems__(self, items: list[_Item]) -> torch.Tensor | BadSample:
         try:
-            first = self.placement.read(self.source, indices[0])
+            first = self._read(items[0])
             grid = tuple(first.shape[1:])
-            return torch.stack([first, *(self.placement.read(self.source, index, grid) for index in indices[1:])])
+            return torch.stack([first, *(self._read(item, grid) for item in items[1:])])
         except BadSample as error:
             return error  # raised in the main process: the loader would wrap it in a page of traceback
+
+    def _read(self, item: _Item, grid: Grid | None = None) -> torch.Tensor:
+        if isinstance(item, int):
+            return self.placement.read(self.source, item, grid)
+        index, encoded = item
+        return self.placement.bring(self.source.decode(index, encoded), self.source, index, grid)
 
 
 def _as_read(stacked: Any) -> Any:

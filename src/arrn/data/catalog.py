@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from arrn.data.layouts import LAYOUTS, LOOKED_FOR, Reading, Splits, download
+from arrn.data.layouts import LAYOUTS, LOOKED_FOR, SHARDS_LOOKED_FOR, Reading, Splits, download, open_shards
 from arrn.data.published import SAMPLE_FOLDER, default_root
+from arrn.data.shards import ShardFolder, is_pattern
 from arrn.data.source import Source
+from arrn.data.storage import is_remote
 from arrn.datasets import DATASETS, facts_of
 from arrn.errors import ArrnError, unknown_name
 from arrn.runtime.wav import Window
@@ -61,11 +64,13 @@ def open_dataset(
     """Opens a set by name, or the one that lies in a folder.
 
     Args:
-        name: one of `list_datasets`, or the path of a folder (or of an npz file); with `root`, any name for what
-            is there. Only a name brings a known set's statistics and its download, not a path that ends in one.
+        name: one of `list_datasets`, or the path of a folder (or of an npz file), or an address that fsspec knows,
+            such as s3://bucket/folder; with `root`, any name for what is there. Only a name brings a known set's
+            statistics and its download, not a path that ends in one. Braces name shards one by one:
+            https://host/train-{000..127}.tar.
         root: a folder with parquet files, with images or wav files in class folders, with MedMNIST's npz files, or
-            with the published files of a known set. Where one that can be downloaded is not found, it is fetched
-            to there, by default to ``~/.cache/arrn``.
+            with the published files of a known set; or an address, as for `name`. Where a set that can be downloaded
+            is not found, it is fetched to there, by default to ``~/.cache/arrn``.
         window: what is heard of sound; by default one second, at the set's own rate.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
 
@@ -81,13 +86,24 @@ def open_dataset(
         root = default_root()
     if root is None and access == "unpack" and not Path(name).is_dir():
         raise ArrnError(f"{name} is not downloaded: unpack its archive and give the folder with --data ROOT")
+    if root is None and _names_shards(name):
+        root, by_name = name, False
+        name = _stem(name)
     if root is None:
         if not (os.sep in name or name.startswith("~") or Path(name).exists()):
             unknown = unknown_name("data set", name, list_datasets())
             raise ArrnError(f"{unknown}; for your own, give the path of its folder, or --data ROOT")
         root, by_name = Path(name).expanduser(), False
         name = root.resolve().name if root.is_dir() else root.stem
-    splits = _open_splits(name, Path(root).expanduser(), Reading(window or Window(), max_pixels), by_name)
+    how = Reading(window or Window(), max_pixels)
+    if _names_shards(str(root)):
+        folder = ShardFolder(str(root) if is_remote(str(root)) else str(Path(root).expanduser()))
+        found = open_shards(name, folder, how)
+        if found is None:
+            raise ArrnError(f"{root} holds no training shards. Looked for {SHARDS_LOOKED_FOR}")
+        splits = found
+    else:
+        splits = _open_splits(name, Path(root).expanduser(), how, by_name)
     classes = splits.train.class_names
     if len(classes) < _FEWEST_CLASSES:
         raise ArrnError(
@@ -103,6 +119,21 @@ def open_dataset(
     else:
         mean, std = statistics
     return Dataset(splits.train.name, splits.train, splits.test, mean, std, splits.remark, splits.validation)
+
+
+def _names_shards(address: str) -> bool:
+    """Whether an address is that of a store, or names shards by braces or as one of them."""
+    return is_remote(address) or (is_pattern(address) and not Path(address).expanduser().is_dir())
+
+
+def _stem(address: str) -> str:
+    """What a set is called that an address names: its last part, up to what numbers its shards.
+
+    >>> _stem("s3://bucket/imagenet/"), _stem("https://host/train-{000..127}.tar")
+    ('imagenet', 'train')
+    """
+    last = address.rstrip("/").rpartition("/")[2]
+    return re.split(r"[-_.]?[{*.]", last)[0] or "shards"
 
 
 def _without_class(source: Source) -> str:

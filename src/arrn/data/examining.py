@@ -12,10 +12,13 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
+from arrn.data.chunks import ChunkedSource
+from arrn.data.looking import Seen, look_at_chunks
 from arrn.data.source import BadSample, Selection, Source
 from arrn.errors import ArrnError
 from arrn.signal.grid import Grid
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 Look: TypeAlias = tuple[Grid, tuple[str, ...]]
 """What there is to see of a good sample: its grid, and what reading it changes."""
@@ -74,6 +77,7 @@ def examine(
     ({(32, 32)}, 0)
     """
     good: list[int] = []
+    known: dict[Grid, Grid] = {}  # one object for all samples of a size
     sizes: list[Grid] = []
     bad: list[BadSample] = []
     changes: Counter[str] = Counter()
@@ -86,7 +90,7 @@ def examine(
                 bad.append(answer)
             else:
                 good.append(seen)
-                sizes.append(answer[0])
+                sizes.append(known.setdefault(answer[0], answer[0]))
                 changes.update(answer[1])
             seen += 1
         if progress is not None:
@@ -110,6 +114,8 @@ def skipped_in_words(bad: Sequence[BadSample | str], listed_in: str | None = Non
 
 def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample]]:
     """A look or an error for each sample, in order, a chunk at a time."""
+    if isinstance(source, ChunkedSource):
+        return _with_labels(source, look_at_chunks(source, decode, _each_chunk(source)))
 
     def look(indices: range) -> list[Look | BadSample]:
         answers: list[Look | BadSample] = []
@@ -125,6 +131,29 @@ def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample
     return in_chunks(look, len(source))
 
 
+def _each_chunk(source: ChunkedSource) -> Callable[[Callable[[int], _Result], Sequence[int]], Iterator[_Result]]:
+    """Does some work for each chunk of a source, as `in_chunks` does."""
+    samples = max(1, len(source) // max(1, len(source.lengths)))
+    return lambda work, chunks: _each(work, chunks, samples)
+
+
+def _with_labels(source: Source, seen: Iterator[list[Seen]]) -> Iterator[list[Look | BadSample]]:
+    index = 0
+    wrong = (source.labels < 0) | (source.labels >= len(source.class_names))
+    for part in seen:
+        answers: list[Look | BadSample] = []
+        for what, unlabelled in zip(part, wrong[index : index + len(part)].tolist(), strict=True):
+            if unlabelled:
+                try:
+                    source.check_label(index)
+                except BadSample as error:
+                    answers.append(error)
+            else:
+                answers.append(BadSample(source.where(index), what) if isinstance(what, str) else what)
+            index += 1
+        yield answers
+
+
 def in_chunks(work: Callable[[range], _Result], count: int) -> Iterator[_Result]:
     """``work`` on each chunk of ``range(count)``, in order; closing the iterator drops what is still to do.
 
@@ -134,13 +163,17 @@ def in_chunks(work: Callable[[range], _Result], count: int) -> Iterator[_Result]
     >>> list(in_chunks(len, 150))
     [64, 64, 22]
     """
-    chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+    return _each(work, [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)], _CHUNK)
+
+
+def _each(work: Callable[[_Item], _Result], chunks: Sequence[_Item], samples: int) -> Iterator[_Result]:
+    """``work`` on each of the chunks, of so many samples each, as `in_chunks` says."""
     yield from map(work, chunks[:1])
     begin = time.perf_counter()
     timed = [work(chunk) for chunk in chunks[1:2]]
     taken = time.perf_counter() - begin
     yield from timed
-    if taken < _THREADS_PAY_FROM * _CHUNK:
+    if taken < _THREADS_PAY_FROM * samples:
         yield from map(work, chunks[2:])
         return
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))

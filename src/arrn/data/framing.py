@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from arrn.data.chunks import ChunkedSource
 from arrn.data.examining import Examined
 from arrn.data.source import BadSample, Selection, Source
 from arrn.errors import ArrnError
@@ -28,7 +29,15 @@ class Framed(Source):
         return self.aspect.frame(self.source.size(index))
 
     def read(self, index: int) -> torch.Tensor:
-        sample = self.source.read(index)
+        return self._framed(self.source.read(index), index)
+
+    def origin(self) -> tuple[ChunkedSource, torch.Tensor] | None:
+        return self.source.origin()
+
+    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
+        return self._framed(self.source.decode(index, encoded), index)
+
+    def _framed(self, sample: torch.Tensor, index: int) -> torch.Tensor:
         # A file may have grown since it was looked at.
         wrong = self.aspect.refusal(tuple(sample.shape[1:]), self.max_pixels)
         if wrong is not None:

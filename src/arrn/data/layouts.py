@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from arrn.data.decoding import PICTURES, Codec, PictureCodec
 from arrn.data.folder import ClassFolders, files_in, find_class_folder
 from arrn.data.npz import find_npz, open_npz
-from arrn.data.parquet import ParquetFiles, find_parquet
+from arrn.data.parquet import ParquetFiles
 from arrn.data.published import (
     CIFAR_FOLDERS,
     IMAGENETTE_FOLDERS,
@@ -19,8 +19,11 @@ from arrn.data.published import (
     find_stl10,
     imagenette_words,
 )
+from arrn.data.shards import PARQUET, TAR, ShardFolder
 from arrn.data.sound import SoundCodec
 from arrn.data.source import SPLIT_NAMES, Source
+from arrn.data.storage import StoredFile
+from arrn.data.tars import TarFiles
 from arrn.data.tinyimagenet import TinyImageNet, download_tinyimagenet, find_tinyimagenet
 from arrn.errors import ArrnError
 from arrn.runtime.wav import Window
@@ -55,29 +58,47 @@ class Splits:
     remark: str | None = None
 
 
-def _parquet(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
-    train_files = find_parquet(root, "train")
-    if not train_files:
+def _shards(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
+    return open_shards(name, ShardFolder(str(root)), how)
+
+
+def open_shards(name: str, folder: ShardFolder, how: Reading) -> Splits | None:
+    """Opens the parquet or tar files of a folder on disk or in a store; None where there are none for training."""
+    kind = next((kind for kind in (PARQUET, TAR) if folder.find("train", kind)), None)
+    if kind is None:
         return None
     window = how.window
-    train = ParquetFiles(train_files[0], "train", name, None, window, how.max_pixels)
+    names: Sequence[str] | None = folder.class_names() if kind == TAR else None
+
+    def open_split(files: list[StoredFile], split: str) -> ParquetFiles | TarFiles:
+        opener: type[ParquetFiles | TarFiles] = ParquetFiles if kind == PARQUET else TarFiles
+        return opener(files, split, name, names, window, how.max_pixels)
+
+    train = open_split(folder.find("train", kind)[0], "train")
+    names = train.class_names
     if isinstance(train.codec, SoundCodec):
         window = train.codec.window  # the test split is heard at the rate of the training split
     tests, validations = (
-        [
-            ParquetFiles(files, split, name, train.class_names, window, how.max_pixels)
-            for files in find_parquet(root, split)
-        ]
-        for split in ("test", "validation")
+        [open_split(files, split) for files in folder.find(split, kind)] for split in ("test", "validation")
     )
+    remark = _empty_in_words([train, *tests, *validations])
     # Hugging Face gives the test split of a competition with no labels, -1; the validation split stands in.
     test, validation = next(filter(_is_labelled, tests), None), next(filter(_is_labelled, validations), None)
     if test is not None:
-        return Splits(train, test, validation)
+        return Splits(train, test, validation, remark)
     if validation is not None:
         validation.split = "test"
-        return Splits(train, validation)
-    return Splits(train, next(iter(tests + validations), None))
+        return Splits(train, validation, None, remark)
+    return Splits(train, next(iter(tests + validations), None), None, remark)
+
+
+def _empty_in_words(sources: list[ParquetFiles | TarFiles]) -> str | None:
+    """Which shards hold no sample, in a line; None where all of them do."""
+    empty = [address for source in sources for address in source.empty]
+    if not empty:
+        return None
+    total = sum(len(source.files) for source in sources)
+    return f"{len(empty):,} of {total:,} files hold no sample, such as {empty[0]}: is their content lost?"
 
 
 def _is_labelled(source: Source) -> bool:
@@ -155,10 +176,15 @@ The last argument is whether the user gave the name, which may mean a known set,
 """
 
 # Those with files of fixed names first: class folders may be called anything.
-LAYOUTS: tuple[Layout, ...] = (_parquet, _cifar, _stl10, _tinyimagenet, _npz, _class_folders)
+LAYOUTS: tuple[Layout, ...] = (_shards, _cifar, _stl10, _tinyimagenet, _npz, _class_folders)
+
+SHARDS_LOOKED_FOR = (
+    "train-*.parquet, data/train-*.parquet and train/*.parquet, or the same with .tar; where a store does not list its "
+    "files, braces name them: https://host/train-{000..127}.tar"
+)
 
 LOOKED_FOR = (
-    "parquet files (train-*.parquet, data/train-*.parquet, train/*.parquet), npz files of MedMNIST's layout, "
+    "parquet or tar files (train-*.parquet, data/train-*.parquet, train/*.parquet), npz files of MedMNIST's layout, "
     "images or wav files in class folders (train/CLASS/, or CLASS/), CIFAR's files "
     f"({', '.join(CIFAR_FOLDERS.values())}), STL10's (stl10_binary) and TinyImageNet's (tiny-imagenet-200, or its zip)"
 )

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 import os
-import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
-from arrn.data.decoding import Codec, PictureCodec
+from arrn.data.chunks import ChunkedSource, EncodedChunk, starts
+from arrn.data.decoding import PictureCodec
 from arrn.data.sound import SoundCodec
-from arrn.data.source import IMAGE, SPLIT_NAMES, BadSample, Source
+from arrn.data.storage import AT_ONCE, StoredFile, StoredReader, file_at, is_remote
 from arrn.errors import ArrnError, first_line, needs
 from arrn.reading import check_regular
 from arrn.runtime.wav import HIGHEST_RATE, Window
@@ -28,48 +28,18 @@ from arrn.runtime.wav import HIGHEST_RATE, Window
 # What Hugging Face's metadata call columns of files; where they say nothing, the name of the column tells.
 _IMAGES, _SOUNDS = "Image", "Audio"
 _NAMES = {_IMAGES: ("image", "img"), _SOUNDS: ("audio", "sound", "speech")}
-_SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.parquet")
-_CACHE_BYTES = 2**30
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 2**30
+_FOOTERS = 64  # that are kept; one is some ten kilobytes
+_PADDING = 128  # bytes after a column that arrow reads for files of old writers
 
 
-def find_parquet(root: Path, split: str) -> list[list[Path]]:
-    """The files of a split, for each of the names that it may go by (`SPLIT_NAMES`) and that is there.
+class ParquetFiles(ChunkedSource):
+    """Images, or sound, from parquet files in the Hugging Face convention, on disk or in a store.
 
-    Looks for ROOT/train-*.parquet, ROOT/train.parquet, the same in ROOT/data, and ROOT/train/*.parquet.
-    """
-    found = []
-    for name in SPLIT_NAMES[split]:
-        for folder, pattern in ((root, f"{name}[-.]*"), (root / "data", f"{name}[-.]*"), (root / name, "*")):
-            files = sorted(path for path in folder.glob(pattern) if path.suffix == ".parquet")
-            if files:
-                _check_shards(files)
-                found.append(files)
-                break
-    return found
-
-
-def _check_shards(files: list[Path]) -> None:
-    """Raises if one of a set of numbered files is missing: training on the rest would go unnoticed."""
-    for file in files:
-        if (shard := _SHARD.fullmatch(file.name)) is None:
-            continue
-        stem, count = shard["stem"], int(shard["count"])
-        for number in range(count):
-            part = file.with_name(f"{stem}-{number:05d}-of-{count:05d}.parquet")
-            if part not in files:
-                raise ArrnError(f"{part} is missing: {file.name} is one of {count} files")
-
-
-class ParquetFiles(Source):
-    """Images, or sound, from parquet files in the Hugging Face convention.
-
-    Opening reads the labels. The encoded files are read a row group at a time when they are first asked for
-    and kept, up to 1 GiB a process (the whole of CIFAR-10 takes 100 MB). A pickle holds none: a worker
-    process opens the files itself.
+    Opening reads footers and labels. The encoded samples are read a row group at a time.
 
     Args:
-        files: the files of the split, in order.
+        files: the files of the split, in order: paths, addresses, or what was listed.
         split: "train" or "test".
         name: the name of the set; by default that of the folder.
         class_names: what the labels mean; by default what the files say, or "0" to the largest label.
@@ -80,152 +50,154 @@ class ParquetFiles(Source):
 
     def __init__(
         self,
-        files: Iterable[str | os.PathLike[str]],
+        files: Iterable[str | os.PathLike[str] | StoredFile],
         split: str,
         name: str | None = None,
         class_names: Iterable[str] | None = None,
         window: Window | None = None,
         max_pixels: int | None = None,
     ) -> None:
-        self.files = tuple(Path(file) for file in files)
+        self.files = tuple(map(file_at, files))
         if not self.files:
             raise ArrnError("a parquet set needs at least one file, got none")
-        parts = [_read_columns(file) for file in self.files]
+        parts = _read_all_columns(self.files)
         labels = torch.cat([part.labels for part in parts])
         if not len(labels):
-            raise ArrnError(f"{self.files[0]} holds no rows")
+            raise ArrnError(f"{self.files[0].address} holds no rows")
+        _check_alike(self.files, parts)
         given = None if class_names is None else tuple(class_names)
         for file, part in zip(self.files, parts, strict=True):
             given = given or part.class_names
             if part.class_names not in (None, given):
-                raise ArrnError(f"{file} names its classes otherwise than the files before it: are they of one set?")
-        names = given or numbered_classes(labels, self.files[0])
-        super().__init__(name or self.files[0].absolute().parent.name, split, names, labels)
-        if len({part.kind for part in parts}) > 1:
-            raise ArrnError(f"some of {self.files[0]} and the files beside it hold images, others sound")
-        self._columns = tuple(part.column for part in parts)
-        self._rows = tuple(part.rows_of_groups for part in parts)
-        # Row groups in order: the file, the group's number there, its first row there and in all.
+                raise ArrnError(
+                    f"{file.address} names its classes otherwise than the files before it: are they of one set?"
+                )
+        names = given or numbered_classes(labels, self.files[0].address)
+        folder = self.files[0].address.removesuffix(self.files[0].name)
+        super().__init__(name or Path(folder).absolute().name, split, names, labels)
+        self.empty = tuple(file.address for file, part in zip(self.files, parts, strict=True) if not len(part.labels))
+        self._column = parts[0].column
+        # Of each row group: its number in the file, its first row there, and where its samples lie.
         self._groups = tuple(
-            (file, group, first)
-            for file, part in enumerate(parts)
-            for group, first in enumerate(_starts(part.rows_of_groups))
+            (group, first, span)
+            for part in parts
+            for group, (first, span) in enumerate(zip(starts(part.rows_of_groups), part.spans, strict=True))
         )
-        self._group_starts = _starts([rows for part in parts for rows in part.rows_of_groups])
-        self._forget()
-        self.codec: Codec = PictureCodec(max_pixels)
+        self._lay_out(
+            chain.from_iterable(part.rows_of_groups for part in parts),
+            (stop - start for _, _, (start, stop) in self._groups),
+            (file for file, part in enumerate(parts) for _ in part.spans),
+        )
+        self.codec = PictureCodec(max_pixels)
         if parts[0].kind == _SOUNDS:
             self.codec = SoundCodec((window or Window()).at_rate_of(self._clips(), parts[0].sampling_rate))
         self.form, self.max_pixels = self.codec.form, self.codec.max_pixels
 
     def where(self, index: int) -> str:
-        (file, _, first), row = self._locate(index)
-        return f"{self.files[file]} row {first + row}"
+        chunk, row = self.locate(index)
+        return f"{self.files[self.file_of[chunk]].address} row {self._groups[chunk][1] + row}"
 
-    def size(self, index: int) -> tuple[int, ...]:
-        return self.codec.size(self._encoded(index), self.where(index))
+    @property
+    def layout(self) -> list[object]:
+        return [self._column]
 
-    def read(self, index: int) -> torch.Tensor:
-        return self.codec.decode(self._encoded(index), self.where(index))
+    def without_bytes(self, index: int) -> str:
+        return f"column {self._column!r} holds no bytes"
 
-    def changes(self, index: int) -> tuple[str, ...]:
-        if self.form == IMAGE:  # nothing to say, and no need to fetch the bytes for it
-            return ()
-        return self.codec.changes(self._encoded(index), self.where(index))
+    def read_chunk(self, chunk: int, given_up: threading.Event | None = None) -> EncodedChunk:
+        file, (group, _, span) = self.files[self.file_of[chunk]], self._groups[chunk]
+        return _read_group(file, self._footer(file), group, self._column, span, self.lengths[chunk], given_up)
 
-    def _locate(self, index: int) -> tuple[tuple[int, int, int], int]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"{self.name} has {len(self)} samples, got index {index}")
-        place = bisect.bisect_right(self._group_starts, index) - 1
-        return self._groups[place], index - self._group_starts[place]
+    def _footer(self, file: StoredFile) -> Any:
+        """What a file says of its row groups; several threads may ask."""
+        footer = self._footers.get(file.address)
+        if footer is None:
+            with _reading(file, "truncated or not a parquet file") as parquet:
+                footer = self._footers[file.address] = parquet.metadata
+            while len(self._footers) > _FOOTERS:
+                self._footers.popitem(last=False)
+        return footer
 
-    def _encoded(self, index: int) -> bytes:
-        self.check_label(index)
-        (file, group, _), row = self._locate(index)
-        data = self._files_of(file, group)[row].as_py()
-        if data is None:
-            raise BadSample(self.where(index), f"column {self._columns[file]!r} holds no bytes")
-        return bytes(data)
-
-    def _clips(self) -> Iterator[tuple[bytes, str]]:
-        """The files that are there, in order, and where; which of them can be read is another question."""
-        for index in range(len(self)):
-            try:
-                yield self._encoded(index), self.where(index)
-            except BadSample:
-                continue
-
-    def _files_of(self, file: int, group: int) -> Any:
-        """The encoded files of a row group, as an arrow array of binaries."""
-        with self._lock:
-            if (file, group) in self._cache:
-                self._cache.move_to_end((file, group))
-                return self._cache[file, group]
-            rows = self._rows[file][group]
-            images = _read_group(self.files[file], group, self._columns[file], rows)
-            self._cache[file, group] = images
-            while len(self._cache) > 1 and sum(kept.nbytes for kept in self._cache.values()) > _CACHE_BYTES:
-                self._cache.popitem(last=False)
-            return images
-
-    def _forget(self) -> None:
-        self._cache: OrderedDict[tuple[int, int], Any] = OrderedDict()
-        self._lock = threading.Lock()
+    def forget(self) -> None:
+        super().forget()
+        self._footers: OrderedDict[str, Any] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_cache", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-
-def _starts(lengths: Iterable[int]) -> list[int]:
-    """Where each of the parts that lie one after the other begins."""
-    return list(accumulate(lengths, initial=0))[:-1]
+        return {key: value for key, value in super().__getstate__().items() if key != "_footers"}
 
 
 @contextmanager
-def _reading(file: Path, what: str) -> Iterator[Any]:
+def _reading(file: StoredFile, what: str, footer: Any = None, kept: tuple[int, bytes] | None = None) -> Iterator[Any]:
     """An open file, as `pyarrow.parquet` has it; whatever goes wrong with it is an `ArrnError`."""
     with needs("pyarrow", "reading parquet files"):
         import pyarrow.parquet as pq
     try:
-        check_regular(file)
-        with pq.ParquetFile(file) as parquet:
+        if not is_remote(file.address):
+            check_regular(Path(file.address))
+        with pq.ParquetFile(StoredReader(file, kept=kept), metadata=footer, pre_buffer=True) as parquet:
             yield parquet
     except FileNotFoundError:
-        raise ArrnError(f"{file} is missing") from None
+        raise ArrnError(f"{file.address} is missing") from None
     except (ArrnError, ImportError):
         raise
     except Exception as error:  # arrow's own errors, those of Python for text that is none, and more
-        raise ArrnError(f"{file} is {what}: {getattr(error, 'strerror', None) or first_line(error)}") from None
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise ArrnError(f"{file.address} is {what}: {why}") from None
 
 
-def _read_group(file: Path, group: int, column: str, rows: int) -> Any:
+class _Binaries:
+    """An arrow array of binaries, as bytes that are made one by one."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._array.nbytes)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, place: int, /) -> bytes | None:
+        found: bytes | None = self._array[place].as_py()
+        return found
+
+
+def _read_group(
+    file: StoredFile,
+    footer: Any,
+    group: int,
+    column: str,
+    span: tuple[int, int],
+    rows: int,
+    given_up: threading.Event | None,
+) -> EncodedChunk:
+    """The encoded samples of a row group, whose bytes lie in `span` of the file."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # Opened anew each time: an open file would be shared with forked workers. One thread, for the same reason.
-    with _reading(file, f"corrupt in row group {group}") as parquet:
-        footer = parquet.metadata.row_group(group)
-        chunks = [footer.column(number) for number in range(footer.num_columns)]
-        stored = sum(part.total_compressed_size for part in chunks)
-        claimed = sum(part.total_uncompressed_size for part in chunks)
-        what = f"{file}: row group {group}"
-        check_unpacked(claimed, stored, what)
+    what = f"{file.address}: row group {group}"
+    try:
+        stored = file.read(span[0], min(file.size, span[1] + _PADDING), given_up)
+    except FileNotFoundError:
+        raise ArrnError(f"{file.address} is missing") from None
+    with _reading(file, f"corrupt in row group {group}", footer, (span[0], stored)) as parquet:
+        described = footer.row_group(group)
+        claimed = sum(described.column(number).total_uncompressed_size for number in range(described.num_columns))
+        check_unpacked(claimed, len(stored), what)
         # A few rows at a time: one file that a million rows repeat takes no room in parquet, and is copied here.
         few = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, claimed)))
         parts, read = [], 0
-        for batch in parquet.iter_batches(few, row_groups=[group], columns=[column], use_threads=False):
+        leaf = f"{column}.bytes"
+        for batch in parquet.iter_batches(few, row_groups=[group], columns=[leaf], use_threads=False):
             part = pc.struct_field(batch.column(0), "bytes")
             parts.append(part)
             read += part.nbytes
-            check_unpacked(read, stored, what)
-        images = pa.chunked_array(parts)
-        if len(images) != rows:
-            raise ValueError(f"it holds {len(images)} rows, and announces {rows}")
-    return images
+            check_unpacked(read, len(stored), what)
+        samples = pa.chunked_array(parts, type=None if parts else pa.binary())
+        if len(samples) != rows:
+            raise ValueError(f"it holds {len(samples)} rows, and announces {rows}")
+    return _Binaries(samples)
 
 
 @dataclass(frozen=True)
@@ -237,7 +209,9 @@ class _Columns:
         kind: what they are, `_IMAGES` or `_SOUNDS`.
         labels: int64 of shape (rows,), -1 where there is none.
         class_names: what the labels mean, None if the file does not say.
+        label: the name of the column of labels.
         rows_of_groups: the number of rows of each row group.
+        spans: where the samples of each row group begin and end in the file.
         sampling_rate: that the metadata declare for sound.
     """
 
@@ -245,11 +219,32 @@ class _Columns:
     kind: str
     labels: torch.Tensor
     class_names: tuple[str, ...] | None
+    label: str
     rows_of_groups: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
     sampling_rate: int | None
 
 
-def _read_columns(file: Path) -> _Columns:
+def _read_all_columns(files: Sequence[StoredFile]) -> list[_Columns]:
+    if not is_remote(files[0].address):
+        return list(map(_read_columns, files))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(_read_columns, files))
+
+
+def _check_alike(files: Sequence[StoredFile], parts: Sequence[_Columns]) -> None:
+    """Refuses files of which some hold something else than the first, or hold the same under other names."""
+    first, words = parts[0], {_IMAGES: "images", _SOUNDS: "sound"}
+    for file, part in zip(files, parts, strict=True):
+        if (part.kind, part.column, part.label) != (first.kind, first.column, first.label):
+            raise ArrnError(
+                f"{file.address} holds {words[part.kind]} in {part.column!r} and labels in {part.label!r}, but "
+                f"{files[0].address} {words[first.kind]} in {first.column!r} and labels in {first.label!r}: the files "
+                "of a set should have the same columns"
+            )
+
+
+def _read_columns(file: StoredFile) -> _Columns:
     """Finds the columns of a file and reads its labels.
 
     Raises:
@@ -260,18 +255,31 @@ def _read_columns(file: Path) -> _Columns:
 
         schema, footer = parquet.schema_arrow, parquet.metadata
         rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
-        check_samples(sum(rows), file)
+        check_samples(sum(rows), file.address)
         features = _features(schema.metadata or {})
-        column, kind = _file_column(schema, features, file)
-        label = _label_column(schema, features, file)
+        column, kind = _file_column(schema, features, file.address)
+        label = _label_column(schema, features, file.address)
         labels = parquet.read(columns=[label], use_threads=False).column(label)
         numbers = torch.from_numpy(labels.cast(pa.int64(), safe=False).fill_null(-1).to_numpy().copy())
         if len(numbers) != sum(rows) or min(rows, default=0) < 0:
             raise ValueError(f"it holds {len(numbers)} labels, and announces {sum(rows)} rows")
+        spans = tuple(_span(footer.row_group(group), f"{column}.bytes") for group in range(footer.num_row_groups))
     names = _names(features, label)
     rate = features.get(column, {}).get("sampling_rate")
     declared = rate if type(rate) is int and 1 <= rate <= HIGHEST_RATE else None
-    return _Columns(column, kind, numbers, tuple(map(str, names)) or None, rows, declared)
+    return _Columns(column, kind, numbers, tuple(map(str, names)) or None, label, rows, spans, declared)
+
+
+def _span(group: Any, leaf: str) -> tuple[int, int]:
+    """Where a column of a row group begins and ends in the file."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    column = next(column for column in columns if column.path_in_schema == leaf)
+    start = column.data_page_offset
+    if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
+        start = column.dictionary_page_offset
+    if start < 0 or column.total_compressed_size < 0:
+        raise ValueError(f"column {leaf!r} of a row group lies at {start:,}")
+    return start, start + column.total_compressed_size
 
 
 def _names(features: Mapping[str, Mapping[str, Any]], label: str) -> list[Any]:
@@ -289,7 +297,7 @@ def _features(metadata: Mapping[bytes, bytes]) -> dict[str, dict[str, Any]]:
         return {}
 
 
-def _file_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: Path) -> tuple[str, str]:
+def _file_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: str) -> tuple[str, str]:
     """The column of files, and what they are; of several, images before sound, and well-known names first."""
     import pyarrow as pa
 
@@ -313,7 +321,7 @@ def _file_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: P
     )
 
 
-def _label_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: Path) -> str:
+def _label_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: str) -> str:
     import pyarrow as pa
 
     whole = [field.name for field in schema if pa.types.is_integer(field.type)]

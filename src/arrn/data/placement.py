@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -55,12 +55,19 @@ class Placement:
         return moved.round_().clamp_(stored.min, stored.max).to(image.dtype)
 
     def read(self, source: Source, index: int, grid: Grid | None = None) -> torch.Tensor:
-        """Reads a sample and brings it to its grid, which must be `grid` where one is given.
+        """Reads a sample and brings it to its grid, as `bring` does.
 
         Raises:
-            BadSample: for one that cannot be read, or is not of the size it had when it was looked at.
+            BadSample: also for one that cannot be read.
         """
-        image = source.read(index)
+        return self.bring(source.read(index), source, index, grid)
+
+    def bring(self, image: torch.Tensor, source: Source, index: int, grid: Grid | None = None) -> torch.Tensor:
+        """Brings a sample that was read from a source to its grid, which must be `grid` where one is given.
+
+        Raises:
+            BadSample: for one that is not of the size it had when it was looked at.
+        """
         size = tuple(image.shape[1:])
         if size not in self.targets or grid not in (None, self.targets[size]):
             raise BadSample(source.where(index), f"it has become {format_grid(size)} since it was looked at")
@@ -105,26 +112,28 @@ def load_buckets(
     Returns:
         The buckets, largest grid first, samples in the order of the source.
     """
-    source = examined.source
-    members: defaultdict[Grid, list[int]] = defaultdict(list)
-    for index, size in enumerate(examined.sizes):
-        members[placement.targets[size]].append(index)
-    buckets, done = [], 0
-    for grid in sorted(members, reverse=True):
-        indices = members[grid]
-        images = torch.empty((len(indices), source.form.channels, *grid), dtype=source.form.dtype)
+    source, form = examined.source, examined.source.form
+    targets = [placement.targets[size] for size in examined.sizes]
+    counts = Counter(targets)
+    stacks = {grid: torch.empty((counts[grid], form.channels, *grid), dtype=form.dtype) for grid in counts}
+    members: dict[Grid, list[int]] = {grid: [] for grid in counts}
 
-        def read(places: range, grid: Grid = grid, indices: list[int] = indices) -> list[torch.Tensor]:
-            return [placement.read(source, indices[place], grid) for place in places]
+    def read(indices: range) -> list[torch.Tensor]:
+        return [placement.read(source, index, targets[index]) for index in indices]
 
-        filled = 0
-        for chunk in in_chunks(read, len(indices)):
-            images[filled : filled + len(chunk)] = torch.stack(chunk)
-            filled, done = filled + len(chunk), done + len(chunk)
-            if progress is not None:
-                progress(done)
-        buckets.append(Bucket(images.to(device), source.labels[indices].to(device)))
-    return buckets
+    done = 0
+    for chunk in in_chunks(read, len(targets)):  # in the order of the source, which may be read fastest so
+        for image in chunk:
+            grid = targets[done]
+            stacks[grid][len(members[grid])] = image
+            members[grid].append(done)
+            done += 1
+        if progress is not None:
+            progress(done)
+    return [
+        Bucket(stacks.pop(grid).to(device), source.labels[torch.tensor(members[grid])].to(device))
+        for grid in sorted(counts, reverse=True)
+    ]
 
 
 def fits_in_memory(examined: Examined, placement: Placement, device: torch.device) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from arrn.data.bounds import check_class_names, check_samples
 from arrn.errors import ArrnError
 from arrn.runtime.files import BadSample as BadSample
+
+if TYPE_CHECKING:
+    from arrn.data.chunks import ChunkedSource
 
 _WORDS = {1: "clip", 2: "image", 3: "volume"}
 
@@ -111,6 +115,18 @@ class Source(ABC):
         """What reading changes that a user should know of, such as "resampled from 44100 to 8000 Hz"."""
         return ()
 
+    def origin(self) -> tuple[ChunkedSource, torch.Tensor] | None:
+        """For samples that lie in chunks: the source that reads those, and the place there of each sample."""
+        return None
+
+    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
+        """What `read` returns, of a sample whose bytes were read with its chunk.
+
+        Raises:
+            BadSample: as `read` does.
+        """
+        raise NotImplementedError(f"the samples of a {type(self).__name__} do not lie in chunks")
+
     def check_label(self, index: int) -> None:
         """Raises `BadSample` unless the sample's label is one of the classes."""
         label, classes = int(self.labels[index]), len(self.class_names)
@@ -150,3 +166,10 @@ class Selection(Source):
 
     def changes(self, index: int) -> tuple[str, ...]:
         return self.source.changes(int(self.indices[index]))
+
+    def origin(self) -> tuple[ChunkedSource, torch.Tensor] | None:
+        found = self.source.origin()
+        return None if found is None else (found[0], found[1][self.indices])
+
+    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
+        return self.source.decode(int(self.indices[index]), encoded)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from arrn.data.batches import Batches
-from arrn.data.epochs import plan_in_order
 from arrn.data.source import Source
 from arrn.errors import ArrnError
 from arrn.evaluation.accuracy import Answers, Resampler, Setting, lower
@@ -103,9 +102,8 @@ def sample_order(sizes: Sequence[Grid], batches: Batches) -> list[int]:
     for index, size in enumerate(sizes):
         members[size].append(index)
     buckets = [members[grid] for grid in batches.grids]
-    plan = plan_in_order(batches.counts, batches.batch_size)
-    # A team's processes take every so many-th batch, and their answers are gathered one process after the other.
-    shares = [batch for rank in range(batches.team.size) for batch in plan[rank :: batches.team.size]]
+    # The answers of a team's processes are gathered one process after the other.
+    shares = [batch for rank in range(batches.team.size) for batch in batches.plan_in_order(rank)]
     return [buckets[batch.bucket][place] for batch in shares for place in batch.places.tolist()]
 
 

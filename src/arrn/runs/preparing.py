@@ -28,7 +28,6 @@ from arrn.data import (
     open_batches,
     stored_bytes,
 )
-from arrn.data.epochs import plan_epoch
 from arrn.errors import ArrnError
 from arrn.evaluation import affordable_batch, evaluate, is_uneven, settings_for
 from arrn.metadata import Metadata
@@ -240,7 +239,7 @@ def least_share(batches: Batches, team: Team) -> int:
     Raises:
         ArrnError: where some process would get none.
     """
-    least = min(len(planned.places) for planned in plan_epoch(batches.counts, batches.batch_size, 0, 0))
+    least = min(len(planned.places) for planned in batches.plan(0))
     if least < team.size:
         raise ArrnError(
             f"a batch of {least} samples cannot be shared by {team.size} processes: take a larger batch_size"

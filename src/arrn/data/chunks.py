@@ -1,0 +1,161 @@
+"""Sources whose samples lie in chunks that are read whole: row groups of parquet files, stretches of tar files."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, Protocol
+
+import torch
+
+from arrn.data.decoding import PICTURES, Codec
+from arrn.data.source import IMAGE, BadSample, Source
+from arrn.data.storage import StoredFile
+
+_KEPT_BYTES = 2**28
+
+
+class EncodedChunk(Protocol):
+    """The encoded samples of a chunk, in order; None is one that holds no bytes."""
+
+    @property
+    def nbytes(self) -> int:
+        """What the chunk takes of the memory."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> bytes | None: ...
+
+
+class ChunkedSource(Source):
+    """A split whose samples lie one after the other in chunks, each of which is read whole.
+
+    `read` keeps the chunks that it last read, up to 256 MiB, so reading in order reads each chunk once;
+    `StreamedBatches` has an order that needs each chunk about once. A pickle holds no chunk: worker processes are given
+    encoded samples to decode.
+
+    Attributes:
+        files: the shards.
+        lengths: the samples of each chunk.
+        weights: the bytes of each chunk.
+        file_of: for each chunk, the number of its file.
+        codec: how a sample is decoded.
+    """
+
+    files: tuple[StoredFile, ...]
+    lengths: tuple[int, ...]
+    weights: tuple[int, ...]
+    file_of: tuple[int, ...]
+    codec: Codec = PICTURES
+
+    def _lay_out(self, lengths: Iterable[int], weights: Iterable[int], file_of: Iterable[int]) -> None:
+        """Says where the chunks lie."""
+        self.lengths, self.weights, self.file_of = tuple(lengths), tuple(weights), tuple(file_of)
+        self.starts = starts(self.lengths)
+        self.forget()
+
+    @abstractmethod
+    def read_chunk(self, chunk: int, given_up: threading.Event | None = None) -> EncodedChunk:
+        """The encoded samples of a chunk.
+
+        Args:
+            chunk: its number.
+            given_up: set by whoever no longer needs the chunk.
+        """
+
+    @property
+    def layout(self) -> list[object]:
+        """What else than the files decides which samples they hold, as JSON has it."""
+        return []
+
+    @property
+    def chunk_of(self) -> torch.Tensor:
+        """The number of the chunk of each sample, int64 of shape (samples,)."""
+        return torch.arange(len(self.lengths)).repeat_interleave(torch.tensor(self.lengths))
+
+    def samples_of(self, chunk: int) -> range:
+        """The samples of a chunk."""
+        return range(self.starts[chunk], self.starts[chunk] + self.lengths[chunk])
+
+    def origin(self) -> tuple[ChunkedSource, torch.Tensor]:
+        return self, torch.arange(len(self))
+
+    def size(self, index: int) -> tuple[int, ...]:
+        return self.codec.size(self.checked(index, self._encoded(index)), self.where(index))
+
+    def read(self, index: int) -> torch.Tensor:
+        return self.decode(index, self._encoded(index))
+
+    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
+        return self.codec.decode(self.checked(index, encoded), self.where(index))
+
+    def changes(self, index: int) -> tuple[str, ...]:
+        if self.form == IMAGE:  # nothing to say, and no need to fetch the bytes for it
+            return ()
+        return self.codec.changes(self.checked(index, self._encoded(index)), self.where(index))
+
+    def checked(self, index: int, encoded: bytes | None) -> bytes:
+        """The bytes of a sample.
+
+        Raises:
+            BadSample: for one without bytes, or with a label that means nothing.
+        """
+        self.check_label(index)
+        if encoded is None:
+            raise BadSample(self.where(index), self.without_bytes(index))
+        return encoded
+
+    def without_bytes(self, index: int) -> str:
+        """What is wrong with a sample that has none."""
+        return "it holds no bytes"
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """The chunk of a sample, and its place there."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.name} has {len(self)} samples, got index {index}")
+        chunk = bisect.bisect_right(self.starts, index) - 1
+        return chunk, index - self.starts[chunk]
+
+    def _encoded(self, index: int) -> bytes | None:
+        chunk, place = self.locate(index)
+        self.check_label(index)  # without reading anything
+        with self._lock:
+            if chunk not in self._kept:
+                self._kept[chunk] = self.read_chunk(chunk)
+            self._kept.move_to_end(chunk)
+            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > _KEPT_BYTES:
+                self._kept.popitem(last=False)
+            return self._kept[chunk][place]
+
+    def _clips(self) -> Iterator[tuple[bytes, str]]:
+        """The encoded samples that are there, in order, and where; which of them can be read is another question."""
+        for index in range(len(self)):
+            try:
+                yield self.checked(index, self._encoded(index)), self.where(index)
+            except BadSample:
+                continue
+
+    def forget(self) -> None:
+        """Drops the chunks that are kept."""
+        self._kept: OrderedDict[int, EncodedChunk] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in ("_kept", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.forget()
+
+
+def starts(lengths: Iterable[int]) -> list[int]:
+    """Where each of the parts that lie one after the other begins.
+
+    >>> starts([3, 0, 2])
+    [0, 3, 3]
+    """
+    return list(accumulate(lengths, initial=0))[:-1]

@@ -1,0 +1,87 @@
+"""The encoded samples of batches to come, from chunks that are read in the background, each about once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+
+from arrn.data.chunks import ChunkedSource, EncodedChunk
+from arrn.data.storage import AT_ONCE
+
+_AHEAD_BYTES = 2**26  # of chunks that were asked for and not yet needed
+
+
+def read_ahead(
+    source: ChunkedSource, batches: Sequence[torch.Tensor], memory: int, threads: int = AT_ONCE
+) -> Generator[list[bytes | None]]:
+    """The encoded samples of each batch, in its order.
+
+    A chunk is read when the first of its samples is needed soon, and what later batches need of it is kept. Where that
+    takes more than `memory` bytes, the samples that are needed last are dropped, and their chunk is read again in time.
+    Ending the iterator early leaves no thread at work.
+
+    Args:
+        source: of the samples.
+        batches: the samples of each, none of them twice.
+        memory: bytes of encoded samples that are kept at most, beside a batch and the chunks that come in.
+        threads: that read.
+    """
+    lengths = torch.tensor([len(batch) for batch in batches], dtype=torch.int64)
+    due = torch.full((len(source),), -1, dtype=torch.int64)
+    if len(batches):
+        due[torch.cat(list(batches))] = torch.arange(len(batches)).repeat_interleave(lengths)
+    first = torch.tensor(source.starts, dtype=torch.int64)
+    given_up = threading.Event()
+    kept: dict[int, tuple[int, bytes | None]] = {}
+    coming: dict[int, Future[EncodedChunk]] = {}
+    held = looked_at = 0
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="read-ahead")
+
+    def ask_for(samples: list[int]) -> list[int]:
+        """Has the chunks read that are needed for these samples, and neither here nor on their way; names all."""
+        missing = [sample for sample in samples if sample not in kept]
+        if not missing:
+            return []
+        chunks = sorted(set((torch.searchsorted(first, torch.tensor(missing), right=True) - 1).tolist()))
+        for chunk in chunks:
+            if chunk not in coming:
+                coming[chunk] = pool.submit(source.read_chunk, chunk, given_up)
+        return chunks
+
+    try:
+        for number, batch in enumerate(batches):
+            samples = batch.tolist()
+            needed = ask_for(samples)
+            looked_at = max(looked_at, number + 1)
+            for chunk in needed:
+                encoded = coming.pop(chunk).result()
+                inside = source.samples_of(chunk)
+                turns = due[inside.start : inside.stop].tolist()
+                for place, (sample, turn) in enumerate(zip(inside, turns, strict=True)):
+                    if turn >= number and sample not in kept:
+                        content = encoded[place]
+                        kept[sample] = turn, content
+                        held += len(content or b"")
+            while looked_at < len(batches) and sum(source.weights[chunk] for chunk in coming) < _AHEAD_BYTES:
+                ask_for(batches[looked_at].tolist())
+                looked_at += 1
+            taken = [kept.pop(sample)[1] for sample in samples]
+            held -= sum(len(content or b"") for content in taken)
+            if held > memory:
+                held = _drop_last_needed(kept, held, memory * 9 // 10)
+            yield taken
+    finally:
+        given_up.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _drop_last_needed(kept: dict[int, tuple[int, bytes | None]], held: int, least: int) -> int:
+    """Drops the samples whose turn comes last until so many bytes are left; returns how many there are."""
+    for sample in sorted(kept, key=lambda sample: kept[sample][0], reverse=True):
+        if held <= least:
+            break
+        held -= len(kept.pop(sample)[1] or b"")
+    return held
