@@ -22,6 +22,11 @@ from arrn.errors import ArrnError, plain
 LEADS = os.environ.get("RANK", "0") == "0"
 """Whether this process speaks and writes for all that `torchrun` started."""
 
+Data = Annotated[
+    str | None, typer.Option(help="The data set's root: a folder, or an address such as s3://bucket/folder.")
+]
+"""The flag --data of every command that reads a set."""
+
 MaxPixels = Annotated[
     int | None, typer.Option(min=1, help="Refuse larger images, or volumes of more voxels [default: 64 million].")
 ]
@@ -54,17 +59,19 @@ def shown_lines(texts: Iterable[object]) -> Text:
     return Text("\n").join(map(shown, texts))
 
 
-def data_root(data: Path | None) -> str | None:
-    """A data set's root as every process finds it, wherever it was started."""
-    return None if data is None else str(data.expanduser().resolve())
+def data_root(data: str | None) -> str | None:
+    """A data set's root as every process finds it, wherever it was started; an address of a store as it is."""
+    return data if data is None or "://" in data else str(Path(data).expanduser().resolve())
 
 
-def set_or_path(dataset: str, data: Path | None) -> str:
-    """A data set's name as it is; a path whole, so that a run goes on from any folder."""
-    from arrn.data import list_datasets
+def set_or_path(dataset: str, data: str | None) -> str:
+    """A data set's name, or its address, as it is; a path whole, so that a run goes on from any folder."""
+    from arrn.data import is_pattern, is_remote, list_datasets
 
     path = Path(dataset).expanduser()
-    return str(path.resolve()) if data is None and dataset not in list_datasets() and path.exists() else dataset
+    if data is not None or is_remote(dataset) or dataset in list_datasets():
+        return dataset
+    return str(path.resolve()) if path.exists() or is_pattern(dataset) else dataset
 
 
 @contextmanager

@@ -13,7 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from arrn.cli.cascade import check_flags, evaluate_cascade
-from arrn.cli.console import LEADS, MaxPixels, check_plot, console, say, shown, suggesting_skip_bad, whole_numbers
+from arrn.cli.console import (
+    LEADS,
+    Data,
+    MaxPixels,
+    check_plot,
+    console,
+    data_root,
+    say,
+    shown,
+    suggesting_skip_bad,
+    whole_numbers,
+)
 from arrn.errors import ArrnError
 from arrn.hub import hub_address
 
@@ -34,7 +45,7 @@ def evaluate(
         bool | None, typer.Option("--adapt/--no-adapt", help="Skip levels, or run all [default: both].")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Another data set than the run's.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
+    data: Data = None,
     split: Annotated[str, typer.Option(help="test, validation (what --holdout kept) or train.")] = "test",
     resampler: Annotated[
         str | None,
@@ -114,7 +125,7 @@ def evaluate(
             folder,
             policy=policy,
             dataset=dataset,
-            data=None if data is None else str(data),
+            data=data_root(data),
             json=json,
             plot=plot,
             device=device,
@@ -133,7 +144,7 @@ def evaluate(
             policies=("exact", "cheap") if policy is None else (as_policy(policy),),
             adapt=(True, False) if adapt is None else (adapt,),
             dataset=dataset,
-            data=None if data is None else str(data),
+            data=data_root(data),
             split=split,
             resampler=resampler,
             batch_size=batch_size,

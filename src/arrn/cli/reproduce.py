@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arrn.cli.console import data_root, print_wide, say
+from arrn.cli.console import Data, data_root, print_wide, say
 from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, job_table
 from arrn.datasets import REPRODUCED
 
@@ -23,7 +23,7 @@ def reproduce(
     ],
     dataset: Annotated[str, typer.Option(help=f"{', '.join(REPRODUCED[:-1])} or {REPRODUCED[-1]}.")],
     *,
-    data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
+    data: Data = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each network with this many seeds, from 0 on.")] = 1,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this run, or those of a pattern; repeatable.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from arrn.cli.console import console, data_root, numbers, print_wide, say, set_or_path, shown, whole_numbers
+from arrn.cli.console import Data, console, data_root, numbers, print_wide, say, set_or_path, shown, whole_numbers
 from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, job_table
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError
@@ -44,7 +44,7 @@ def sweep(
     holdout: Annotated[int | None, typer.Option(min=1, help="Training images to judge by [default: a tenth].")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's number.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each design with this many seeds, from 0 on.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="The data set's root.")] = None,
+    data: Data = None,
     jobs: JobsAtOnce = None,
     cluster: Cluster = None,
     jobs_per_gpu: JobsPerGpu = None,

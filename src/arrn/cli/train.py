@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from arrn.cli.console import (
+    Data,
     MaxPixels,
     assignments,
     console,
@@ -22,15 +23,14 @@ from arrn.cli.progress import watch
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError
 
-_Data = Annotated[
-    Path | None, typer.Option(help="The data set's root: parquet, npz or wav files, class folders, published files.")
-]
-
 
 def train(
     dataset: Annotated[
         str | None,
-        typer.Argument(help="A name such as sample or cifar10, or the path of a folder; --resume --out needs none."),
+        typer.Argument(
+            help="A name such as sample or cifar10, the path of a folder, or an address such as s3://bucket/folder; "
+            "--resume --out needs none."
+        ),
     ] = None,
     *,
     model: Annotated[
@@ -48,7 +48,7 @@ def train(
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
-    data: _Data = None,
+    data: Data = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
     batch_size: Annotated[
         str | None,
@@ -103,9 +103,12 @@ def train(
     ] = False,
     stream: Annotated[
         bool | None,
-        typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
+        typer.Option("--stream/--in-memory", help="Read as needed, or keep in memory [default: what fits]."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that read from disk.")] = 2,
+    workers: Annotated[int, typer.Option(help="Processes that read and decode what is streamed.")] = 2,
+    shuffle_memory: Annotated[
+        int, typer.Option(help="MiB of encoded samples that a streamed set of shards is shuffled within.")
+    ] = 256,
     checkpoint_every: Annotated[
         float | None,
         typer.Option(help="Epochs between checkpoints; 0.25 is possible. By default one each half minute or epoch."),
@@ -133,6 +136,8 @@ def train(
     arrn train ~/digits --model arrn_audio_small --window 1 --sample-rate 8000
 
     arrn train adrenalmnist3d --data ~/medmnist --model arrn_volume_small --batch-size 32
+
+    arrn train s3://bucket/imagenet --model arrn --batch-size 256 --shuffle-memory 1024
 
     arrn train --resume --out runs/first
     """
@@ -170,6 +175,7 @@ def train(
         device=device,
         stream=stream,
         workers=workers,
+        shuffle_memory=shuffle_memory,
         compiled=compiled,
         deterministic=deterministic,
         checkpoint_every=checkpoint_every,

@@ -1,8 +1,9 @@
 """Labelled images, volumes and sound: by name or from a root; looked over, split, and made into batches."""
 
 from arrn.data.augmentation import Augmentation
-from arrn.data.batches import Batch, Batches, MemoryBatches, StreamedBatches, measure_statistics, open_batches
+from arrn.data.batches import Batch, Batches, MemoryBatches, Order, StreamedBatches, measure_statistics, open_batches
 from arrn.data.catalog import Dataset, list_datasets, open_dataset
+from arrn.data.chunks import ChunkedSource
 from arrn.data.decoding import PICTURES, Codec, decode, header_size
 from arrn.data.examining import Examined, examine, hold_out, skipped_in_words
 from arrn.data.folder import ClassFolders, ImageFolder
@@ -11,10 +12,14 @@ from arrn.data.npz import NpzArrays
 from arrn.data.parquet import ParquetFiles
 from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets, stored_bytes
 from arrn.data.published import CifarBatches, Stl10Binary
+from arrn.data.shards import is_pattern
 from arrn.data.sound import SoundCodec, decode_wav
 from arrn.data.source import IMAGE, SOUND, Form, Selection, Source, word_for
+from arrn.data.storage import StoredFile, is_remote
+from arrn.data.tars import TarFiles
 from arrn.data.tinyimagenet import TinyImageNet
 from arrn.data.trivial_augment import TrivialAugmentWide
+from arrn.data.windows import Windows
 from arrn.runtime.files import BadSample
 from arrn.runtime.wav import WavHeader, Window, wav_header
 from arrn.signal.scaling import Normalisation, full_scale
@@ -29,6 +34,7 @@ __all__ = [
     "Batches",
     "Bucket",
     "CifarBatches",
+    "ChunkedSource",
     "ClassFolders",
     "Codec",
     "Dataset",
@@ -39,17 +45,21 @@ __all__ = [
     "MemoryBatches",
     "Normalisation",
     "NpzArrays",
+    "Order",
     "ParquetFiles",
     "Placement",
     "Selection",
     "SoundCodec",
     "Source",
     "Stl10Binary",
+    "StoredFile",
     "StreamedBatches",
+    "TarFiles",
     "TinyImageNet",
     "TrivialAugmentWide",
     "WavHeader",
     "Window",
+    "Windows",
     "aspect_in_words",
     "decode",
     "decode_wav",
@@ -59,6 +69,8 @@ __all__ = [
     "full_scale",
     "header_size",
     "hold_out",
+    "is_pattern",
+    "is_remote",
     "list_datasets",
     "load_buckets",
     "measure_statistics",

@@ -21,6 +21,7 @@ from arrn.data import (
     Batches,
     Examined,
     Normalisation,
+    Order,
     Placement,
     aspect_in_words,
     frame,
@@ -79,6 +80,7 @@ def prepare(
     device: torch.device,
     team: Team,
     opened: ExitStack,
+    order: Order | None = None,
     say: Callable[[str], None],
     watcher: Watcher | None = None,
     fresh: bool = True,
@@ -92,6 +94,7 @@ def prepare(
         device: of this process.
         team: the processes of the run.
         opened: closes the batches when the run ends.
+        order: how epochs are shuffled, in a run that goes on.
         say: told, in a line, of what a user should know.
         watcher: told how many samples are in memory.
         fresh: whether the run begins, and does not go on.
@@ -100,7 +103,7 @@ def prepare(
         ArrnError: for a batch that takes more memory than there is.
     """
 
-    def batches_of(examined: Examined, placement: Placement, batch_size: int) -> Batches:
+    def batches_of(examined: Examined, placement: Placement, batch_size: int, order: Order | None = None) -> Batches:
         def tell(done: int) -> None:
             if watcher is not None:
                 watcher.samples_seen("reading", done, len(examined.sizes))
@@ -116,6 +119,8 @@ def prepare(
                 workers=machine.workers,
                 progress=tell,
                 team=team,
+                memory=machine.shuffle_memory * 2**20,
+                order=order,
             )
         )
 
@@ -164,7 +169,7 @@ def prepare(
         shape = (min(batch_size, len(train.sizes)), form.channels, *next(iter(grids)))
         meanwhile = warming_up(model, lambda network: make_step(network, plain, 1), shape, form.dtype)
     with meanwhile:
-        batches = batches_of(train, placement, batch_size)
+        batches = batches_of(train, placement, batch_size, order)
     least = least_share(batches, team)
     mean, std = data.dataset.mean, data.dataset.std
     start = as_network(model).metadata

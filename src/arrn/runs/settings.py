@@ -21,6 +21,7 @@ RUN_FILE = "run.json"
 FORMAT, FORMAT_VERSION = "arrn-run", 1
 MOST_WORKERS = 1000
 KEPT = ("last", "best")
+MOST_SHUFFLE_MEMORY = 2**20  # MiB
 
 
 @dataclass(frozen=True)
@@ -177,12 +178,14 @@ def settings_from(settings: object, where: str) -> RunSettings:
 
 @dataclass(frozen=True)
 class Machine:
-    """How a run is carried out; its result does not depend on it, but for rounding.
+    """How a run is carried out; its result does not depend on it, but for rounding and the order of streamed shards.
+
+    Shards that are streamed are not shuffled as a set in memory is. What a run began with is kept when it goes on.
 
     Attributes:
         device: "auto", "cpu", "cuda" or "mps".
-        stream: read samples from disk (True), keep them in memory (False), or as memory allows (None).
-        workers: processes that read from disk.
+        stream: read samples as they are needed (True), keep them in memory (False), or as memory allows (None).
+        workers: processes that read and decode what is streamed.
         compiled: whether the network goes through `torch.compile`.
         sync_batch_norm: with several processes, batch norms take their statistics over all of them; only on GPUs.
         captured: whether a GPU replays each step from a CUDA graph instead of being told its kernels one by one;
@@ -191,6 +194,7 @@ class Machine:
         checkpoint_every: epochs between checkpoints; None is as the time goes (`arrn.training.loop`).
         tensorboard: also log for TensorBoard.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        shuffle_memory: MiB of encoded samples that streamed shards are shuffled within, over all of up to 8 processes.
     """
 
     device: str = "auto"
@@ -203,10 +207,16 @@ class Machine:
     captured: bool = True
     sync_batch_norm: bool = False
     max_pixels: int | None = None
+    shuffle_memory: int = 256
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= MOST_WORKERS:
             raise ArrnError(f"the number of workers must be from 0 to {MOST_WORKERS}, got {self.workers!r:.40}")
+        if not 1 <= self.shuffle_memory <= MOST_SHUFFLE_MEMORY:
+            raise ArrnError(
+                f"the memory to shuffle within must be from 1 to {MOST_SHUFFLE_MEMORY:,} MiB, got "
+                f"{self.shuffle_memory!r:.40}"
+            )
         every = self.checkpoint_every
         if every is not None and not (math.isfinite(every) and every > 0):
             raise ArrnError(f"the epochs between checkpoints must be a number above 0, got {every}")

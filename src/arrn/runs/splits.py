@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from arrn.data import BadSample, Dataset, Examined, Selection, Source, Window, examine, hold_out, open_dataset
+from arrn.data import (
+    BadSample,
+    Dataset,
+    Examined,
+    Order,
+    Selection,
+    Source,
+    Window,
+    Windows,
+    examine,
+    hold_out,
+    is_remote,
+    open_dataset,
+)
 from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.runs.settings import RUN_FILE, RunSettings, read_run_file
 
 SPLITS = ("test", "validation", "train")
 
-TRAINED_ON = "trained_on"
-"""Where `run.json` has it."""
+TRAINED_ON, ORDER = "trained_on", "order"
+"""Where `run.json` has them."""
+
+_MOST_LANES = 2**16
 
 
 @dataclass(frozen=True)
@@ -143,11 +158,14 @@ class TrainedOn:
 
 def describe_samples(source: Source) -> TrainedOn:
     """What a run writes down of its training set: no sample is read, and where the set lies does not matter."""
-    names = [source.where(index) for index in range(len(source))]
-    place = os.path.commonprefix(names)  # noqa: RUF071  # much faster than commonpath, and cut at a separator next
-    start = place.rfind(os.sep) + 1
+
+    def names() -> Iterator[str]:  # one after another: of a set that does not fit in memory, all of them may not either
+        return map(source.where, range(len(source)))
+
+    place = os.path.commonprefix([min(names()), max(names())])  # noqa: RUF071  # cut at a separator next
+    start = place.rfind("/" if is_remote(place) else os.sep) + 1
     digest = hashlib.sha256(source.labels.numpy().astype("<i8").tobytes())
-    for name in names:
+    for name in names():
         digest.update(name[start:].encode("utf-8", "backslashreplace") + b"\0")
     return TrainedOn(source.class_names, len(source), digest.hexdigest())
 
@@ -164,6 +182,27 @@ def check_trained_on(run: Path, now: TrainedOn) -> None:
     change = None if before is None else before.change(now)
     if change is not None:
         raise ArrnError(f"the training set is not the one that the run in {run} was trained on: {change}")
+
+
+def begun_in_order(run: Path, begun: bool) -> Order | None:
+    """How the epochs of a run are shuffled, as `run.json` has it; None where that is still to be decided.
+
+    Args:
+        run: the run's folder.
+        begun: whether there is a checkpoint.
+    """
+    if not begun:
+        return None
+    found = read_run_file(run).get(ORDER, "whole")  # runs from before there was another order do not tell
+    if found == "whole":
+        return "whole"
+    wanted = {"lanes": (1, _MOST_LANES), "window": (0, 2**62)}
+    if not isinstance(found, dict) or set(found) != set(wanted):
+        raise ArrnError(f"{run / RUN_FILE}: {ORDER} should have {' and '.join(wanted)}, got {found!r:.80}")
+    for name, (least, most) in wanted.items():
+        if type(found[name]) is not int or not least <= found[name] <= most:
+            raise ArrnError(f"{run / RUN_FILE}: {name} should be from {least} to {most}, got {found[name]!r:.80}")
+    return Windows(**found)
 
 
 def _read(run: Path) -> TrainedOn | None:

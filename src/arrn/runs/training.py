@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from arrn.data import BadSample, skipped_in_words
+from arrn.data import BadSample, Batches, skipped_in_words
 from arrn.errors import ArrnError, RunError, plain
 from arrn.metadata import Metadata
 from arrn.models import registry
@@ -32,7 +32,16 @@ from arrn.runs.run_folder import (
     prepare_folder,
 )
 from arrn.runs.settings import RUN_FILE, Machine, RunSettings, note_in_run_file, read_settings, write_run_file
-from arrn.runs.splits import TRAINED_ON, RunData, TrainedOn, check_trained_on, describe_samples, open_run_data
+from arrn.runs.splits import (
+    ORDER,
+    TRAINED_ON,
+    RunData,
+    TrainedOn,
+    begun_in_order,
+    check_trained_on,
+    describe_samples,
+    open_run_data,
+)
 from arrn.runs.stopped import KEPT_EPOCH, NETWORK, kept_in_words
 from arrn.saving import describe, save
 from arrn.teamwork import Team, join_team, team_device
@@ -115,6 +124,7 @@ def run_training(
             device=device,
             team=team,
             opened=opened,
+            order=begun_in_order(out, start is not None),
             say=say,
             watcher=watcher,
             fresh=start is None,
@@ -128,7 +138,7 @@ def run_training(
         elif resume:
             say(f"there is no checkpoint in {out} yet: starting afresh")
         if samples is not None:
-            facts = _facts(data, samples, device, team)
+            facts = _facts(data, samples, device, team, run.batches)
             network = describe(run.step.model, config_for(run.step.model), run.metadata)
             _record(run.settings, out, facts | {NETWORK: network}, run.recipe)
         done = 0 if start is None else start.epoch
@@ -180,10 +190,11 @@ def _list_skipped(bad: Sequence[BadSample], file: Path) -> None:
         raise RunError(f"cannot write {file}: {error.strerror or error}") from error
 
 
-def _facts(data: RunData, samples: TrainedOn, device: torch.device, team: Team) -> dict[str, object]:
+def _facts(data: RunData, samples: TrainedOn, device: torch.device, team: Team, batches: Batches) -> dict[str, object]:
     """What `run.json` tells beside the settings."""
     facts: dict[str, object] = {"samples": len(data.train.source), "skipped": len(data.bad), "device": str(device)}
     facts |= {"processes": team.size} if team.size > 1 else {}
+    facts |= {ORDER: batches.order if isinstance(batches.order, str) else dataclasses.asdict(batches.order)}
     facts |= {"splits": data.splits, TRAINED_ON: dataclasses.asdict(samples)}
     return facts | {"provenance": provenance()}
 
