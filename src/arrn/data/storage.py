@@ -269,7 +269,10 @@ def _refusal(address: str, error: BaseException) -> str | None:
     if any(type(each).__name__ in _NO_CREDENTIALS for each in chain):
         return f"{address}: no credentials; {_WHOSE.get(protocol, 'log in there first')}"
     if isinstance(error, ImportError):
-        return str(missing_package(f"reading {address}", _PACKAGES.get(protocol, str(error.name)), "stream"))
+        package = _PACKAGES.get(protocol, str(error.name))
+        if package == "gcsfs":  # large, and no part of an extra
+            return f"reading {address} needs gcsfs: pip install gcsfs"
+        return str(missing_package(f"reading {address}", package, "hub" if protocol == "hf" else "stream"))
     status = next((code for each in chain if (code := _status(each)) is not None), None)
     if isinstance(error, FileNotFoundError | NotADirectoryError) or status == 404:
         bucket = "bucket" in str(error).lower() and "exist" in str(error).lower()
