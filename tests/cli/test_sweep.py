@@ -17,7 +17,7 @@ def test_designs_are_compared_on_held_out_images(easy: Path, tmp_path: Path, arr
     arguments = ["sweep", easy, *GRID, "--epochs", 1, "--holdout", 6, "--out", out, "--device", "cpu"]
     done = program(*arguments, "--jobs", 2)
     assert done.stderr == ""
-    assert "2 to train and evaluate, 2 at once" in done.stdout
+    assert "to train and evaluate, 2 at once" in done.stdout
     results = read_results(out / "results")
     assert {result.split for result in results} == {"validation"}
     assert {result.report.results[0]["total"] for result in results} == {6}
@@ -56,7 +56,10 @@ def test_a_long_design_leaves_room_for_the_rest(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--p", "0,0.1,0.2", "--limit", "2"], "that are 3 designs, more than 2: fewer choices, or --limit 3"),
+        (
+            ["--p", "0,0.1,0.2", "--limit", "2"],
+            "more than 2: fewer choices, --trials to draw some of them, or --limit 3",
+        ),
         (["--sizes", "32,x"], "--sizes takes whole numbers of at least 1 with commas between"),
         (["--p", "half"], "--p takes numbers of at least 0 with commas between, such as 0.4,0.6; got 'half'"),
         (["--block", "square"], "unknown block 'square'"),

@@ -7,8 +7,9 @@ import pytest
 
 import arrn
 from arrn.evaluation import Report
+from arrn.experiments.objectives import find_front
 from arrn.experiments.results import Result
-from arrn.experiments.sweep import Axes, design_name, find_front, permute, rank, write_standings
+from arrn.experiments.sweep import Axes, design_name, permute, rank, write_standings
 
 AXES = Axes([[8, 4], [8, 6, 4]], [[4, 8], [4, 8, 12]], [[2]], [[1, 2]], [0.4, 0.6], ["inverted", "zero_preserving"])
 
@@ -65,7 +66,7 @@ def test_designs_are_ranked_by_the_mean_over_resolutions_and_seeds() -> None:
 
 def test_the_table_as_json(tmp_path: Path) -> None:
     standings = rank([result("a", {8: 0.5}, 10), result("b", {8: 0.4}, 20)])
-    write_standings(tmp_path / "deep" / "sweep.json", standings, {"command": "arrn sweep"})
+    write_standings(tmp_path / "deep" / "sweep.json", standings, {"a"}, {"command": "arrn sweep"})
     document = json.loads((tmp_path / "deep" / "sweep.json").read_text())
     assert document["command"] == "arrn sweep"
     assert [(row["name"], row["on_front"]) for row in document["designs"]] == [("a", True), ("b", False)]

@@ -52,6 +52,6 @@ def test_accuracies_are_drawn_with_their_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("costs", [(1e6, 5e8, 2e7), (1.1e7, 1.2e7, 1.3e7), (1e6, 1e6, 1e6), (2e3, 3e3, 3e3)])
 def test_designs_are_drawn_with_their_labels_whatever_they_cost(tmp_path: Path, costs: tuple[float, ...]) -> None:
-    points = [ParetoPoint(f"design {n}", cost, 0.5 + n / 10, n == 2) for n, cost in enumerate(costs)]
+    points = [ParetoPoint(f"design {n}", cost, {"mean": 0.5 + n / 10}, n == 2) for n, cost in enumerate(costs)]
     text = plot_pareto(tmp_path / "pareto.svg", points, "a title").read_text()
     assert text.count("<!-- design ") == 3

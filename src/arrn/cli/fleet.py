@@ -100,16 +100,13 @@ class Fleet:
         with on_cluster(self.cluster, needs, jobs, storage) as place:
             yield place
 
-    def carry_out(
-        self, jobs: Sequence[Job], *, times: bool = False, more: More | None = None, alike: Sequence[Job] = ()
-    ) -> RunError | None:
+    def carry_out(self, jobs: Sequence[Job], *, times: bool = False, more: More | None = None) -> RunError | None:
         """Carries out jobs, shows how far they are, says what failed and where the run told why.
 
         Args:
             jobs: what to carry out.
             times: measure the times of finished runs, one after the other, instead of training them.
-            more: gives jobs to carry out besides, see `supervise`.
-            alike: jobs on the data and in the folders of those that `more` will give.
+            more: gives jobs to carry out besides, see `supervise`; on the same data, in the same folders.
 
         Returns:
             What to raise in the end, when some failed: what the others left is of use all the same.
@@ -117,18 +114,17 @@ class Fleet:
         from arrn.data import open_dataset
         from arrn.experiments.supervising import no_more, supervise
 
-        if not jobs and more is None:
+        if not jobs:
             return None
-        known = [*jobs, *alike]
         try:
-            with self._place(known, times) as place:
+            with self._place(jobs, times) as place:
                 if self.cluster is None:
                     # What has to be downloaded is, once, before several processes would do it at the same time.
-                    for dataset, data in {(job.settings.dataset, job.settings.data) for job in known}:
+                    for dataset, data in {(job.settings.dataset, job.settings.data) for job in jobs}:
                         open_dataset(dataset, data)
                 slots = place.slots if more else min(place.slots, len(jobs))
-                count = f"{len(jobs)} to {'time' if times else 'train and evaluate'}, " if jobs else ""
-                say(f"{count}{slots} at once{self._where()}")
+                count = "" if more else f"{len(jobs)} "
+                say(f"{count}to {'time' if times else 'train and evaluate'}, {slots} at once{self._where()}")
                 with board(console) as tell:
                     ended = supervise(place, jobs, tell, more=more or no_more, times=times)
         except KeyboardInterrupt:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from arrn.cli.console import Data, console, data_root, numbers, print_wide, say, set_or_path, shown, whole_numbers
+from arrn.cli.console import Data, data_root, numbers, print_wide, say, set_or_path, whole_numbers
 from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, job_table
+from arrn.cli.standings import show_standings
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
-    from arrn.experiments.sweep import Axes, Standing
+    from arrn.experiments.jobs import Job
+    from arrn.experiments.sweep import Axes, Range
     from arrn.models import Design
 
 
@@ -31,7 +34,9 @@ def sweep(
     features: Annotated[_Lists, typer.Option(help="One for each size, such as 64,128,256; repeatable.")] = None,
     expansion: Annotated[_Lists, typer.Option(help="One number, or one for each size; repeatable.")] = None,
     depth: Annotated[_Lists, typer.Option(help="One number, or one for each size; repeatable.")] = None,
-    p: Annotated[str | None, typer.Option(help="Of Laplacian dropout, such as 0.4,0.6.")] = None,
+    p: Annotated[
+        str | None, typer.Option(help="Of Laplacian dropout, such as 0.4,0.6; with --trials also a range, 0.2:0.8.")
+    ] = None,
     block: Annotated[str, typer.Option(help="inverted, zero_preserving, or both with a comma between.")] = "inverted",
     blockless: Annotated[
         _Lists,
@@ -39,8 +44,19 @@ def sweep(
     ] = None,
     repeats: Annotated[_Lists, typer.Option(help="Blocks at each size, as --depth; repeatable.")] = None,
     block_dropout: Annotated[
-        str | None, typer.Option(help="Shares of channels that blocks lose in training: 0,0.1.")
+        str | None, typer.Option(help="Shares of channels that blocks lose in training: 0,0.1, or a range, 0:0.2.")
     ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Draw so many designs, by Optuna, instead of every combination.")
+    ] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(min=1, max=10, help="Successive halving: each round keeps a third, for three times the epochs."),
+    ] = 1,
+    objectives: Annotated[
+        str,
+        typer.Option(help="Of accuracy, accuracy@N, each (accuracy at each resolution), multiply-adds, parameters."),
+    ] = "accuracy,multiply-adds",
     holdout: Annotated[int | None, typer.Option(min=1, help="Training images to judge by [default: a tenth].")] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's number.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each design with this many seeds, from 0 on.")] = 1,
@@ -56,11 +72,13 @@ def sweep(
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
     list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only tell what there is to do.")] = False,
 ) -> None:
-    """Search for a better design: train every combination and compare them on images held out of the training set.
+    """Search for a better design: train many and compare them on images held out of the training set.
 
-    The test set is not touched. What is not given is as in the data set's own design. The last value of a list is
-    the base's; before it, lists are fitted to a ladder: a depth of 1,1,2 is 1,1,1,2 on four sizes and 1,2 on two.
-    Finished runs are skipped, interrupted ones go on.
+    Every combination is trained, or with --trials as many as Optuna draws, more of the kind that did well. With
+    --rounds most of them are trained for fewer epochs only. The test set is not touched. What is not given is as in
+    the data set's own design. The last value of a list is the base's; before it, lists are fitted to a ladder: a
+    depth of 1,1,2 is 1,1,1,2 on four sizes and 1,2 on two. Finished runs are skipped, interrupted ones go on, and so
+    does a search by Optuna, which is kept in --out.
 
     Examples:
 
@@ -70,14 +88,17 @@ def sweep(
 
     arrn sweep cifar10 --blockless none --blockless 24,12,6,4 --epochs 16
 
+    arrn sweep cifar10 --trials 60 --rounds 3 --p 0.3:0.8 --depth 2 --depth 1,1,2 --epochs 27 --cluster auto
+
     arrn sweep ~/pictures --sizes 64,32,16 --features 32,64,128 --holdout 500 --list
     """
-    import torch
-
     from arrn.data import hold_out, open_dataset
+    from arrn.experiments.halving import Designs, EveryDesign, Halving, round_epochs, shortened
     from arrn.experiments.jobs import Job
-    from arrn.experiments.sweep import design_name, permute, rank
-    from arrn.models import DESIGNS, create_model
+    from arrn.experiments.objectives import read_objectives
+    from arrn.experiments.study import open_study
+    from arrn.experiments.sweep import permute
+    from arrn.models import DESIGNS
     from arrn.runs import Machine, RunSettings
     from arrn.training import recipe_for
 
@@ -97,44 +118,97 @@ def sweep(
         blockless=blockless,
         block_dropout=block_dropout,
     )
-    designs = permute(axes)
+    designs = [] if trials else permute(axes)
     if len(designs) > limit:
-        raise ArrnError(f"that are {len(designs)} designs, more than {limit}: fewer choices, or --limit {len(designs)}")
+        raise ArrnError(
+            f"that are {len(designs)} designs, more than {limit}: fewer choices, --trials to draw some of them, or "
+            f"--limit {len(designs)}"
+        )
     train = open_dataset(dataset, root).train
     held_out = holdout or max(1, len(train) // 10)
     hold_out(train, held_out, seed=0)  # what cannot be held out, or built, is told before anything runs
-    with torch.device("meta"):
-        for options in designs:
-            create_model("arrn", **options)
+    for options in designs:
+        _check_design(options)
     recipe = recipe_for(dataset).with_options({} if epochs is None else {"epochs": epochs})
     folder, machine = out.resolve(), Machine(device, compiled=compiled)
     command = shlex.join(["arrn", *sys.argv[1:]])
-    chosen = [
-        Job(
-            design_name(options),
-            RunSettings(dataset, "arrn", options, recipe, seed, held_out, data=root),
-            folder,
-            folder / "results",
-            split="validation",
-            machine=machine,
-            command=command,
-        )
-        for seed in range(seeds)
-        for options in designs
-    ]
-    title = f"{len(designs)} designs on {Path(dataset).name}, judged by {held_out:,} images of its training set"
+
+    def jobs_of(name: str, options: Mapping[str, Any], epochs: int) -> list[Job]:
+        settings = RunSettings(dataset, "arrn", options, shortened(recipe, epochs), 0, held_out, data=root)
+        return [
+            Job(
+                name,
+                dataclasses.replace(settings, seed=seed),
+                folder,
+                folder / "results",
+                split="validation",
+                machine=machine,
+                command=command,
+            )
+            for seed in range(seeds)
+        ]
+
+    each = round_epochs(recipe.epochs, rounds)
+    judged = read_objectives(objectives, _resolutions(objectives, jobs_of("", {}, 1)[0]))
+    count, judges = trials or len(designs), f"{held_out:,} images of its training set"
+    title = f"{count} designs on {Path(dataset).name}, judged by {judges}"
     if list_:
-        print_wide(job_table(chosen, title))
+        if designs:
+            begun = Halving(EveryDesign(designs), each, jobs_of, judged)
+            print_wide(job_table(begun.first_round(), title))
+        else:
+            say(title)
+        if rounds > 1 or trials:
+            say(_rounds_in_words(count, each))
         return
-    to_do = [job for job in chosen if job.state() != "finished"]
-    if len(to_do) < len(chosen):
-        say(f"{len(chosen) - len(to_do)} finished before, skipped")
-    failure = fleet.carry_out(to_do)
-    found = [result for job in chosen if (result := job.read_result()) is not None]
-    if found:
-        _show(rank(found), title, out / f"sweep-{Path(dataset).name}", command)
+    with ExitStack() as opened:
+        source: Designs = EveryDesign(designs)
+        if trials:
+            journal = folder / f"search-{Path(dataset).name}.journal"
+            source = opened.enter_context(open_study(journal, axes, trials, judged, check=_check_design))
+        search = Halving(source, each, jobs_of, judged)
+        first = search.more([], 1 if trials else len(designs))
+        if search.skipped:
+            say(f"{search.skipped} finished before, skipped")
+        failure = fleet.carry_out(first, more=search.more) if first else None
+    if search.rounds[-1].standings:
+        show_standings(search, judged, title, out / f"sweep-{Path(dataset).name}", command)
     if failure is not None:
         raise failure
+
+
+def _check_design(options: Mapping[str, Any]) -> None:
+    """Builds it where nothing is computed; what cannot be built is an `ArrnError`."""
+    import torch
+
+    from arrn.models import create_model
+
+    with torch.device("meta"):
+        create_model("arrn", **options)
+
+
+def _resolutions(objectives: str, job: Job) -> Sequence[int]:
+    """Where the job will be evaluated; samples are looked at only where an objective depends on it."""
+    from arrn.experiments.plan import resolutions_for
+    from arrn.runs import open_split
+
+    if not any(name in objectives for name in ("each", "@")):
+        return ()
+    return resolutions_for(max(map(max, open_split(job.settings, job.split).sizes)), job.dataset)
+
+
+def _rounds_in_words(designs: int, epochs: Sequence[int]) -> str:
+    """
+    >>> _rounds_in_words(40, [2, 5, 16])
+    'rounds: 40 designs for 2 epochs, 14 for 5 epochs, 5 for 16 epochs'
+    """
+    from arrn.experiments.halving import kept_of
+
+    counts = [designs]
+    for _ in epochs[1:]:
+        counts.append(kept_of(counts[-1]))
+    parts = [f"{count} for {each} epochs" for count, each in zip(counts, epochs, strict=True)]
+    return "rounds: " + ", ".join(parts).replace(" for", " designs for", 1)
 
 
 def _axes(
@@ -159,37 +233,21 @@ def _axes(
         features=[whole_numbers("--features", text) for text in features or []] or [design.features],
         expansion=[numbers("--expansion", text) for text in expansion or []] or [design.expansion],
         depth=[whole_numbers("--depth", text) for text in depth or []] or [design.depth],
-        p=[design.dropout] if p is None else numbers("--p", p),
+        p=[design.dropout] if p is None else _numbers_or_range("--p", p),
         block=[name.strip() for name in block.split(",")],
         blockless=without or [design.blockless],
         repeats=[whole_numbers("--repeats", text) for text in repeats or []] or [design.repeats],
-        block_dropout=[design.block_dropout] if block_dropout is None else numbers("--block-dropout", block_dropout),
+        block_dropout=[design.block_dropout]
+        if block_dropout is None
+        else _numbers_or_range("--block-dropout", block_dropout),
     )
 
 
-def _show(standings: Sequence[Standing], title: str, stem: Path, command: str) -> None:
-    """The table, its JSON file, and the picture."""
-    from arrn.experiments.sweep import find_front, write_standings
-    from arrn.figures import ParetoPoint, plot_pareto
-    from arrn.provenance import provenance
+def _numbers_or_range(option: str, text: str) -> list[float] | Range:
+    from arrn.experiments.sweep import Range
 
-    front = {standing.name for standing in find_front(standings)}
-    table = Table(
-        title=shown(title, "table.title"),
-        caption="mean accuracy in % over all resolutions; *: none is better for its cost",
-    )
-    for column in ("", "design", "accuracy", "multiply-adds", "parameters"):
-        table.add_column(column, justify="left" if column == "design" else "right", overflow="fold")
-    for number, standing in enumerate(standings, 1):
-        cost, count = f"{standing.multiply_adds / 1e6:.1f} M", f"{standing.parameters / 1e6:.2f} M"
-        accuracy = f"{100 * standing.mean_accuracy:.1f}{'*' if standing.name in front else ' '}"
-        table.add_row(str(number), shown(standing.name), accuracy, cost, count)
-    console.print(table)
-    points = [
-        ParetoPoint(str(number), standing.multiply_adds, standing.mean_accuracy, standing.name in front)
-        for number, standing in enumerate(standings, 1)
-    ]
-    numbers_file, picture = stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.png")
-    write_standings(numbers_file, standings, {"title": title, "command": command, "provenance": provenance()})
-    say(f"numbers: {numbers_file}")
-    say(f"picture: {plot_pareto(picture, points, title)}")
+    low, colon, high = text.partition(":")
+    if not colon:
+        return numbers(option, text)
+    ends = numbers(option, f"{low},{high}")
+    return Range(ends[0], ends[1])

@@ -9,10 +9,29 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from arrn.errors import ArrnError
 from arrn.experiments.results import Result
 from arrn.writing import write_document, writing_to
 
 FORMAT, FORMAT_VERSION = "arrn-sweep", 1
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, in steps, for a search that draws them."""
+
+    low: float
+    high: float
+    step: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ArrnError(f"a range goes from a number to a larger one, got {self.low:g}:{self.high:g}")
+
+    @property
+    def ends(self) -> list[float]:
+        """The two of them."""
+        return [self.low, self.high]
 
 
 @dataclass(frozen=True)
@@ -24,23 +43,23 @@ class Axes:
         features, expansion, depth: a list for each choice, of one value for each size, the base's last. It is fitted
             to ladders of other lengths between its last but one and its last: 1,1,2 is 1,1,1,2 on four sizes and
             1,2 on two. One value is for every size.
-        p: Laplacian dropout's.
+        p: Laplacian dropout's; a range for a search that draws designs.
         block: "inverted" or "zero_preserving".
         blockless: sizes without a block that Laplacian dropout also drops to, but for those that a ladder has; an
             empty list for none.
         repeats: blocks at each size, lists like those of `depth`.
-        block_dropout: the share of hidden channels that blocks lose in training.
+        block_dropout: the share of hidden channels that blocks lose in training; a range, as for p.
     """
 
     sizes: Sequence[Sequence[int]]
     features: Sequence[Sequence[int]]
     expansion: Sequence[Sequence[float]]
     depth: Sequence[Sequence[int]]
-    p: Sequence[float]
+    p: Sequence[float] | Range
     block: Sequence[str] = ("inverted",)
     blockless: Sequence[Sequence[int]] = ((),)
     repeats: Sequence[Sequence[int]] = ((1,),)
-    block_dropout: Sequence[float] = (0.0,)
+    block_dropout: Sequence[float] | Range = (0.0,)
 
 
 def permute(axes: Axes) -> list[dict[str, Any]]:
@@ -51,16 +70,31 @@ def permute(axes: Axes) -> list[dict[str, Any]]:
     [([8, 4], [1, 2], 0.6), ([8, 6, 4], [1, 1, 2], 0.4)]
     """
     found: dict[str, dict[str, Any]] = {}
-    shapes = itertools.product(axes.sizes, axes.features, axes.expansion, axes.depth, axes.repeats)
-    manners = itertools.product(axes.p, axes.block, axes.blockless, axes.block_dropout)
-    for (sizes, *shape), (p, block, blockless, block_dropout) in itertools.product(shapes, manners):
-        lists = dict(zip(("features", "expansion", "depth", "repeats"), shape, strict=True))
-        options: dict[str, Any] = {"sizes": list(sizes)}
-        options |= {name: _fit(values, len(sizes)) for name, values in lists.items()}
-        options |= {"dropout": p, "block": block, "block_dropout": block_dropout}
-        options["blockless"] = [size for size in blockless if size < sizes[0] and size not in sizes]
+    choices = vars(axes)
+    for name, values in choices.items():
+        if isinstance(values, Range):
+            raise ArrnError(f"{name} is a range, from which --trials N draws; without it, give its values")
+    for chosen in itertools.product(*choices.values()):
+        options = make_design(dict(zip(choices, chosen, strict=True)))
         found.setdefault(design_name(options), options)
     return list(found.values())
+
+
+def make_design(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the generic model for one value of each axis.
+
+    >>> chosen = {"sizes": [8, 6, 4], "features": [4, 8], "expansion": [2], "depth": [1, 2], "repeats": [1],
+    ...           "p": 0.5, "block": "inverted", "blockless": [12, 6, 2], "block_dropout": 0.0}
+    >>> design = make_design(chosen)
+    >>> design["features"], design["depth"], design["blockless"]
+    ([4, 4, 8], [1, 1, 2], [2])
+    """
+    sizes = list(chosen["sizes"])
+    options: dict[str, Any] = {"sizes": sizes}
+    options |= {name: _fit(chosen[name], len(sizes)) for name in ("features", "expansion", "depth", "repeats")}
+    options |= {"dropout": chosen["p"], "block": chosen["block"], "block_dropout": chosen["block_dropout"]}
+    options["blockless"] = [size for size in chosen["blockless"] if size < sizes[0] and size not in sizes]
+    return options
 
 
 def _fit(values: Sequence[float], count: int) -> list[float]:
@@ -128,18 +162,15 @@ def _standing(name: str, seeds: Sequence[Result]) -> Standing:
     return Standing(name, seeds[0].model["options"], fmean(accuracies.values()), cost, parameters, accuracies)
 
 
-def find_front(standings: Sequence[Standing]) -> list[Standing]:
-    """Those that no other one beats at no more multiply-adds, cheapest first."""
-    front: list[Standing] = []
-    for standing in sorted(standings, key=lambda each: (each.multiply_adds, -each.mean_accuracy)):
-        if not front or standing.mean_accuracy > front[-1].mean_accuracy:
-            front.append(standing)
-    return front
+def write_standings(path: Path, standings: Sequence[Standing], front: set[str], facts: Mapping[str, Any]) -> None:
+    """Writes the table as JSON, best first.
 
-
-def write_standings(path: Path, standings: Sequence[Standing], facts: Mapping[str, Any]) -> None:
-    """Writes the table as JSON, best first."""
-    front = {standing.name for standing in find_front(standings)}
+    Args:
+        path: of the file.
+        standings: the designs.
+        front: the names of those that no other one beats.
+        facts: what else to tell.
+    """
     rows = [vars(standing) | {"on_front": standing.name in front} for standing in standings]
     with writing_to(path):
         write_document(path, FORMAT, FORMAT_VERSION, {**facts, "designs": rows})
