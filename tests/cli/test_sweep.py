@@ -17,7 +17,7 @@ def test_designs_are_compared_on_held_out_images(easy: Path, tmp_path: Path, arr
     arguments = ["sweep", easy, *GRID, "--epochs", 1, "--holdout", 6, "--out", out, "--device", "cpu"]
     done = program(*arguments, "--jobs", 2)
     assert done.stderr == ""
-    assert "to train and evaluate, 2 at once" in done.stdout
+    assert "a search, 2 at once" in done.stdout
     results = read_results(out / "results")
     assert {result.split for result in results} == {"validation"}
     assert {result.report.results[0]["total"] for result in results} == {6}

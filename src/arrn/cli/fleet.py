@@ -123,8 +123,8 @@ class Fleet:
                     for dataset, data in {(job.settings.dataset, job.settings.data) for job in jobs}:
                         open_dataset(dataset, data)
                 slots = place.slots if more else min(place.slots, len(jobs))
-                count = "" if more else f"{len(jobs)} "
-                say(f"{count}to {'time' if times else 'train and evaluate'}, {slots} at once{self._where()}")
+                what = "a search" if more else f"{len(jobs)} to {'time' if times else 'train and evaluate'}"
+                say(f"{what}, {slots} at once{self._where()}")
                 with board(console) as tell:
                     ended = supervise(place, jobs, tell, more=more or no_more, times=times)
         except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from arrn.figures.style import COLOURS, literal, save_figure, styled
 
 MEAN = "mean over resolutions"
 _MOST_COLUMNS = 3
-_WIDTH, _HEIGHT = 4.2, 3.4  # of a panel, where there are several
+_WIDTH, _HEIGHT = 4.4, 3.2  # of a panel, where there are several
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,18 @@ def plot_pareto(path: Path, points: Sequence[ParetoPoint], title: str = "") -> P
         rows = math.ceil(len(panels) / columns)
         size = (7.2, 4.6) if len(panels) == 1 else (_WIDTH * columns, _HEIGHT * rows)
         figure = Figure(figsize=size, layout="constrained")
-        places = figure.subplots(rows, columns, squeeze=False, sharex=True).flat
-        for panel, axes in zip(panels, places, strict=False):
-            _draw_panel(axes, panel, points)
-            if len(panels) > 1:
-                axes.set_title(literal(panel))
-        for axes in list(places)[len(panels) :]:
-            axes.set_axis_off()
-        figure.supxlabel("multiply-adds at the highest resolution (millions)", fontsize=10)
-        figure.supylabel("accuracy (%)" if len(panels) > 1 else f"accuracy, {panels[0]} (%)", fontsize=10)
+        places = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
+        for number, axes in enumerate(places):
+            if number >= len(panels):
+                axes.set_axis_off()
+                continue
+            _draw_panel(axes, panels[number], points)
+            if number % columns == 0:
+                axes.set_ylabel("accuracy (%)")
+            if number + columns >= len(panels):  # nothing is below
+                axes.set_xlabel("multiply-adds at the highest resolution (millions)")
+                axes.tick_params(labelbottom=True)
+            axes.set_title(literal(panels[number]))
         figure.suptitle(literal(title), fontsize=10)
         figure.legend(handles=_handles(points), loc="outside lower center", ncols=3)
         return save_figure(figure, path)
@@ -75,8 +78,11 @@ def _draw_panel(axes: Axes, panel: str, points: Sequence[ParetoPoint]) -> None:
         steps = _rising(front)
         # Steps: between two designs, the cheaper one is the best there is.
         axes.step(*zip(*steps, strict=True), "-", where="post", color=COLOURS[0], alpha=0.6)
+    labels: dict[tuple[float, float], list[str]] = {}
     for cost, height, point in here:
-        axes.annotate(literal(point.label), (cost, height), (4, 4), textcoords="offset points", fontsize=8)
+        labels.setdefault((cost, height), []).extend([point.label] if point.label else [])
+    for place, names in labels.items():  # designs at one place share a label
+        axes.annotate(literal(", ".join(names)), place, (4, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.margins(0.08)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
