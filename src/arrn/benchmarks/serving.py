@@ -240,6 +240,12 @@ def _measurement(
     if last.memory:
         settled = len(last.memory) // 4
         facts |= {"memory_settled": max(last.memory[: settled + 1]), "memory_after": max(last.memory[settled:])}
+        facts |= {
+            "memory_start": last.memory[0],
+            "memory_quarter": last.memory[settled],
+            "memory_half": last.memory[2 * settled],
+            "memory_end": last.memory[-1],
+        }
     faster = None if reference is None else _time(reference).median / time.median
     return Measurement("load", case, way, time, None, faster, None, facts)
 
