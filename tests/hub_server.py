@@ -241,7 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not name.startswith(f"{OWNER}/"):
             raise _Refused(403, "", "You don't have the rights to create a model under this namespace")
         if name in self.hub.repositories:
-            raise _Refused(409, "", "You already created this model repo")
+            told = {"error": "You already created this model repo", "url": f"{self.hub.address}/{name}", "id": name}
+            self._send(409, json.dumps(told).encode(), {"X-Error-Message": told["error"]})
+            return
         self.hub.add(name, {".gitattributes": b"*.safetensors filter=lfs\n"}, asked.get("visibility") == "private")
         self._json({"url": f"{self.hub.address}/{name}", "id": name})
 

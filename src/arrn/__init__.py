@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from arrn import models, nn, signal, testing
     from arrn.creating import create_backbone, create_model
-    from arrn.deploy import Predictor
+    from arrn.deploy import Predictor, push_to_hub
     from arrn.errors import ArrnError, ConstancyError
     from arrn.models import list_models, transplant
     from arrn.saving import load, save
@@ -30,6 +30,7 @@ __all__ = [
     "load",
     "models",
     "nn",
+    "push_to_hub",
     "save",
     "signal",
     "testing",
@@ -44,6 +45,7 @@ _HOMES = {
     "create_model": "arrn.creating",
     "list_models": "arrn.models",
     "load": "arrn.saving",
+    "push_to_hub": "arrn.deploy",
     "save": "arrn.saving",
     "transplant": "arrn.models",
 }

@@ -148,7 +148,7 @@ def _download(address: HubAddress) -> tuple[HubAddress, Path]:
         address = address.at(info.sha)
         _check_listing(address, files)
         wanted = [name for name in FILES if name in files]
-        with _quietly():
+        with quietly():
             path = snapshot_download(
                 address.repository,
                 revision=address.revision,
@@ -163,7 +163,7 @@ def _download(address: HubAddress) -> tuple[HubAddress, Path]:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Within it, bars appear on terminals alone, and what goes wrong is told once, by the error."""
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

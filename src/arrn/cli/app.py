@@ -19,6 +19,7 @@ from arrn.cli.fleet import job
 from arrn.cli.importing import with_imports
 from arrn.cli.models import kernels, models
 from arrn.cli.predict import predict
+from arrn.cli.publish import publish
 from arrn.cli.reproduce import reproduce
 from arrn.cli.serve import serve
 from arrn.cli.sweep import sweep
@@ -44,7 +45,7 @@ def _common(
 
 
 # Of one's own too, by --import.
-_TAKE_NETWORKS = {"train", "finish", "evaluate", "predict", "export", "serve", "web"}
+_TAKE_NETWORKS = {"train", "finish", "evaluate", "predict", "export", "serve", "web", "publish"}
 
 # On the Hugging Face hub, for the folder of a network.
 _TAKE_ADDRESSES = {"evaluate", "predict", "export", "serve", "web"}
@@ -58,6 +59,7 @@ for _command in (
     serve,
     export,
     web,
+    publish,
     reproduce,
     sweep,
     figures,
