@@ -173,6 +173,8 @@ def test_what_cannot_be_published_is_told_before_anything_is_asked(hub: Hub, sav
     (tmp_path / "unfinished" / "run.json").write_text("{}")
     (tmp_path / "figure.png").write_text("GIF")
     damaged = shutil.copytree(saved, tmp_path / "damaged")
+    listed = shutil.copytree(saved, tmp_path / "listed")
+    (listed / "cascade.json").write_text("[1]")
     content = bytearray((damaged / WEIGHTS).read_bytes())
     content[-1] ^= 1
     (damaged / WEIGHTS).write_bytes(content)
@@ -180,6 +182,7 @@ def test_what_cannot_be_published_is_told_before_anything_is_asked(hub: Hub, sav
     assert "config.json" in told(tmp_path / "empty")
     assert "is not finished" in told(tmp_path / "unfinished")
     assert "is damaged" in told(damaged)
+    assert "cascade.json should hold an object" in told(listed)
     assert "is no PNG file" in told(saved, figure=tmp_path / "figure.png")
     assert "is no address" in told(saved, "birds")
     assert "names a revision" in told(saved, "me/birds@v1")

@@ -322,10 +322,10 @@ def _unreachable(error: BaseException, address: HubAddress) -> str:
 
 def _commits_here(address: HubAddress) -> list[str]:
     """The commits of a repository that were downloaded, the newest first."""
-    from huggingface_hub import CacheNotFound, scan_cache_dir
+    from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     try:
-        cache = scan_cache_dir()
+        cache = scan_cache_dir(constants.HF_HUB_CACHE)
     except (CacheNotFound, OSError, ValueError):
         return []
     found = [

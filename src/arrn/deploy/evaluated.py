@@ -71,7 +71,7 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"no accuracy of {total} samples: {accuracy}")
     return {
         "resolution": int(result["resolution"]),
-        "policy": result["policy"],
+        "policy": None if result["policy"] is None else str(result["policy"]),
         "accuracy": accuracy,
         "total": total,
     }

@@ -24,7 +24,7 @@ _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}", re.ASCII)
 _MARKUP = re.compile(r"([!\"#$&'()*+:<=>@\[\\\]^_`{|}~]|(?<=www)\.)", re.ASCII | re.IGNORECASE)
 _MOST_CLASSES, _LONGEST = 100, 200
 _TASKS = {1: "audio-classification", 2: "image-classification"}
-_KINDS = {1: "signals of one axis, such as sound", 2: "images", 3: "volumes"}
+_KINDS = {1: "sounds and other signals of one axis", 2: "images", 3: "volumes"}
 
 
 @dataclass(frozen=True)

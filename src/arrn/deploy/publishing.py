@@ -216,6 +216,8 @@ def _figure(folder: Path, given: str | os.PathLike[str] | None) -> bytes | None:
 def _public(path: Path) -> bytes:
     """A document of numbers without what it tells of the owner's files."""
     document = _read(path, read_json)
+    if not isinstance(document, dict):
+        raise ArrnError(f"{path} should hold an object of JSON: remove it, or write it again")
     kept = {name: value for name, value in document.items() if name not in _PRIVATE}
     if isinstance(kept.get("dataset"), str):
         kept["dataset"] = dataset_name(kept["dataset"])
