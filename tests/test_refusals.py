@@ -52,7 +52,9 @@ def test_the_normalisation_of_other_channels_is_not_saved(tmp_path: Any) -> None
 def test_inputs_without_numbers_or_with_gaps_are_refused(name: str) -> None:
     model = arrn.create_model(name).eval()
     x = torch.rand(1, 3, 8, 8)
-    with pytest.raises(ArrnError, match="the network is on cpu, but the signal is on meta: which holds no numbers"):
+    with pytest.raises(
+        ArrnError, match="the network is on cpu, but the signal is on meta: that device holds no numbers"
+    ):
         model(x.to("meta"))
     for sparse in (x.to_sparse(), x.flatten(1).to_sparse_coo()):
         with pytest.raises(ArrnError, match=r"expected a dense tensor, got one of layout torch.sparse_coo"):

@@ -109,6 +109,23 @@ def test_what_is_no_http_is_refused_quietly(caplog: pytest.LogCaptureFixture) ->
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.parametrize("kind", [b"image/png", b"text/plain"])  # the second is refused before the body is read
+def test_a_body_that_is_no_http_any_more_is_refused_quietly(kind: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: " + kind + b"\r\n\r\n"
+    with serving(Brightness()) as running:
+        for pieces in ([head + b"zz\r\n"], [head, b"zz\r\n"], [head + b"1\r\nx\r\n", b"-1\r\n"]):
+            with connect(running) as connection, suppress(ConnectionError):
+                for piece in pieces:
+                    connection.sendall(piece)
+                answers = read_all(connection)
+                assert answers.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 415 "))
+                assert answers.count(b"HTTP/1.1") == 1
+        until(lambda: running.answering.requests == 0)
+        assert running.send(grey(1)).status_code == 200
+    assert "Traceback" not in caplog.text
+    assert "ASGI" not in caplog.text
+
+
 def test_a_length_that_is_claimed_takes_no_memory() -> None:
     with serving(Brightness()) as running:
         for length in (b"99999999999999999", b"31999999"):

@@ -1,6 +1,7 @@
 """Checkpoints: two are kept, whole or not at all; a damaged one costs no more than it must."""
 
 import contextlib
+import dataclasses
 import errno
 import logging
 import os
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from arrn.errors import ArrnError, RunError
 from arrn.training import Checkpoint, Checkpoints
+from arrn.training.checkpoints import write_checkpoint
 from arrn.writing import TEMPORARY, write_atomically
 
 
@@ -161,6 +163,15 @@ def test_a_checkpoint_under_anothers_name_is_not_taken(checkpoints: Checkpoints)
     path = checkpoints.write(checkpoint(1))
     path.rename(path.with_name("checkpoint-0005.safetensors"))
     with pytest.raises(ArrnError, match="has another's name"):
+        checkpoints.read_latest()
+
+
+@pytest.mark.parametrize("place", [{"epoch": {"0": 0}}, {"epoch": -1}, {"epoch": 1.5}, {"epoch": True}, {"step": "3"}])
+def test_a_place_in_the_run_that_means_nothing_is_told_though_the_checksum_fits(
+    checkpoints: Checkpoints, place: dict[str, object]
+) -> None:
+    write_checkpoint(checkpoints.folder / "checkpoint-0001.safetensors", dataclasses.replace(checkpoint(1), **place))
+    with pytest.raises(ArrnError, match=f"{next(iter(place))} must be a whole number of at least 0, got"):
         checkpoints.read_latest()
 
 

@@ -206,7 +206,7 @@ def npy(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tuple[by
 def npz(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tuple[bytes, str]:
     """For a zip of arrays: written anew, with its CRCs, or damaged as it is."""
     if not repair or rng.random() < 0.1:
-        return _wrong_zip(data, rng) if rng.random() < 0.4 else damage(data, rng, other)
+        return wrong_zip(data, rng) if rng.random() < 0.4 else damage(data, rng, other)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(name, archive.read(name)) for name in archive.namelist()]
     chosen = rng.randrange(len(members))
@@ -226,10 +226,11 @@ def npz(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tuple[by
     else:
         return _bomb(members, chosen)
     members[chosen] = (name, content)
-    return _zipped(members, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))), f"{name}: {done}"
+    return zipped(members, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))), f"{name}: {done}"
 
 
-def _zipped(members: list[tuple[str, bytes]], how: int) -> bytes:
+def zipped(members: list[tuple[str, bytes]], how: int) -> bytes:
+    """A zip of members with those names, whatever they are; `how` it is compressed."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", how) as archive, warnings.catch_warnings(action="ignore"):  # of names used twice
         for name, content in members:
@@ -250,7 +251,7 @@ def _wrong_labels(rng: random.Random) -> tuple[bytes, str]:
     return file.getvalue(), f"labels of {labels.dtype}, shape {labels.shape}, up to {labels.max()}"
 
 
-def _wrong_zip(data: bytes, rng: random.Random) -> tuple[bytes, str]:
+def wrong_zip(data: bytes, rng: random.Random) -> tuple[bytes, str]:
     """A size, an offset or a method in the zip's own tables."""
     starts = [n for n in range(len(data) - 4) if data[n : n + 4] in (b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06")]
     place = rng.choice(starts) + rng.randrange(4, 46)
@@ -271,7 +272,7 @@ def _bomb(members: list[tuple[str, bytes]], chosen: int) -> tuple[bytes, str]:
     packed = start.compress(header.getvalue()) + start.flush(zlib.Z_FULL_FLUSH) + block * count + b"\x03\x00"
     total = len(header.getvalue()) + (count << 20)
     name = members[chosen][0]
-    content = _zipped([(name, b""), *members[:chosen], *members[chosen + 1 :]], zipfile.ZIP_DEFLATED)
+    content = zipped([(name, b""), *members[:chosen], *members[chosen + 1 :]], zipfile.ZIP_DEFLATED)
     # The first, empty, member's header says how long it is; the data go after it, and the table is moved along.
     head = bytearray(content[: 30 + len(name)])
     struct.pack_into("<III", head, 14, 0, len(packed), total & 0xFFFFFFFF)
@@ -420,32 +421,6 @@ def repair_manifest(folder: Path) -> None:
         if file.is_file() and file.stat().st_size < 1 << 28:
             entry |= {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
     manifest.write_text(json.dumps(document))
-
-
-def archive(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tuple[bytes, str]:
-    """For a zip of a published data set: its lists, its images, its names; or the zip itself."""
-    if not repair:
-        return _wrong_zip(data, rng) if rng.random() < 0.5 else damage(data, rng, other)
-    with zipfile.ZipFile(io.BytesIO(data)) as held:
-        members = [(name, held.read(name)) for name in held.namelist()]
-    texts = [n for n, (name, _) in enumerate(members) if name.endswith(".txt")]
-    chosen = rng.choice(texts) if rng.random() < 0.4 else rng.randrange(len(members))
-    name, content = members[chosen]
-    roll = rng.random()
-    if roll < 0.4:
-        content, done = damage(content, rng, other)
-    elif roll < 0.6:
-        lines = content.decode("latin-1").splitlines() or [""]
-        lines[rng.randrange(len(lines))] = hostile_text(rng)
-        content, done = "\n".join(lines).encode("utf-8", "replace"), "a hostile line"
-    elif roll < 0.9:
-        name, done = rng.choice((hostile_text(rng).replace("\0", "")[:60_000], f"../{name}", f"/{name}")), "renamed"
-        name = name.encode("utf-8", "replace").decode()
-    else:
-        members += [(f"tiny-imagenet-200/train/n{number:08}/images/x.JPEG", b"") for number in range(3000)]
-        done = "3,000 empty images"
-    members[chosen] = (name, content)
-    return _zipped(members, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))), f"{name[:80]}: {done}"
 
 
 def repair_weights(folder: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import struct
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,6 +102,19 @@ def tiny_archive() -> bytes:
     return file.getvalue()
 
 
+def shard(seed: int = 0) -> bytes:
+    """A tar file in the WebDataset convention; some labels are in JSON."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as held:
+        for n in range(9):
+            label = ("json", b'{"label": %d}' % (n % 3)) if n % 2 else ("cls", b"%d" % (n % 3))
+            for ending, content in (("png", encoded(label=n % 3, seed=seed + n)), label):
+                member = tarfile.TarInfo(f"{n:04}.{ending}")
+                member.size = len(content)
+                held.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
 def array() -> bytes:
     """An npy file of a volume."""
     file = io.BytesIO()
@@ -152,12 +166,14 @@ def make_templates(root: Path) -> None:
     for path in (begun / "model.safetensors", begun / "config.json", *sorted((begun / "checkpoints").iterdir())[4:]):
         path.unlink()
     (root / "begun" / "dataset.txt").write_text(str(easy))
-    for template in ("parquet", "folder", "npz", "sounds", "archive"):
+    for template in ("parquet", "folder", "npz", "sounds", "archive", "tar"):
         (root / template / "data").mkdir(parents=True)
     for path in easy.iterdir():
         shutil.copy(path, root / "parquet" / "data")
     (root / "npz" / "data" / "set.npz").write_bytes(arrays((8, 8)))
     (root / "archive" / "data" / "tiny-imagenet-200.zip").write_bytes(tiny_archive())
+    for split, seed in (("train", 0), ("test", 1000)):
+        (root / "tar" / "data" / f"{split}-0000.tar").write_bytes(shard(seed))
     for split, seed in (("train", 0), ("test", 1000)):
         for label, colour in enumerate(COLOURS):
             for template, ending in (("folder", "png"), ("sounds", "wav")):
@@ -169,7 +185,7 @@ def make_templates(root: Path) -> None:
     (root / "sounds" / "flags.txt").write_text("--window 0.25 --option ndim=1")
     shutil.copytree(root / "net" / "net", root / "folder" / "net")
     shutil.copytree(root / "sound" / "net", root / "sounds" / "net")
-    for template in ("parquet", "folder", "npz", "archive"):
+    for template in ("parquet", "folder", "npz", "archive", "tar"):
         (root / template / "dataset.txt").write_text("data")
     shutil.copytree(root / "net" / "net", root / "parquet" / "net")
     _make_documents(root)

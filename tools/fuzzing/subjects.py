@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fuzzing import formats, requests
+from fuzzing import archives, formats, requests
 from fuzzing.formats import Mutate, repair_manifest, repair_weights
 from fuzzing.mutations import PICKLED, damage, hostile_text, make_special
 from fuzzing.requests import converse
@@ -336,7 +336,8 @@ def list_subjects(root: Path) -> list[Subject]:
         Subject(
             "npz", "npz", "data/set.npz", formats.npz, held, (arrays((8, 8)), arrays((8, 8, 8)), arrays((8, 8, 3)))
         ),
-        Subject("archive", "archive", "data/tiny-imagenet-200.zip", formats.archive, held),
+        Subject("archive", "archive", "data/tiny-imagenet-200.zip", archives.published_zip, held),
+        Subject("tar", "tar", "data/train-0000.tar", archives.tar, held),
         Subject("npy", "volume", "volume.npy", formats.npy, ("predict",)),
         Subject("wav", "sound", "clip.wav", formats.wav, ("predict",), sounds),
         Subject("wav", "sounds", "data/train/red/1.wav", formats.wav, held, sounds),

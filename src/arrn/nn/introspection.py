@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
+
+from arrn.memory import PeakMemory
 
 _PARALLEL = (nn.DataParallel, DistributedDataParallel)
 COMPILED = "_orig_mod"
@@ -79,61 +76,34 @@ def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
     >>> multiply_adds(nn.Conv2d(3, 8, 1), (1, 3, 10, 10))
     2400
     """
+    bare, x = _without_numbers(module, shape)
     counter = FlopCounterMode(display=False)
-    _run_without_data(module, shape, counter)
+    with torch.no_grad(), counter:
+        bare(x)
     return int(counter.get_total_flops()) // 2
 
 
 def forward_memory(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """The bytes that one evaluation on an input of `shape` takes at most at a time, the input included.
+    """The bytes that the tensors of one evaluation on an input of `shape` take at a time at most, beside the input.
 
     Counted without data, in evaluation mode and without gradients. Parameters, and what an operation takes for itself
     alone, are not counted.
 
-    >>> forward_memory(nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU()), (1, 3, 10, 10))  # 3 + 8 + 8 channels, 4 bytes each
-    7600
+    >>> forward_memory(nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU()), (1, 3, 10, 10))  # 8 + 8 channels, 4 bytes each
+    6400
     """
-    counter = _LiveTensors()
-    _run_without_data(module, shape, counter)
-    return counter.most
+    bare, x = _without_numbers(module, shape)
+    with torch.no_grad(), PeakMemory(x.device, [x, *bare.parameters(), *bare.buffers()]) as measured:
+        bare(x)
+    return measured.peak
 
 
-def _run_without_data(module: nn.Module, shape: tuple[int, ...], counter: AbstractContextManager[Any]) -> None:
+def _without_numbers(module: nn.Module, shape: tuple[int, ...]) -> tuple[nn.Module, torch.Tensor]:
+    """The module in evaluation mode and an input of `shape`, on the meta device."""
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.get_default_dtype())
     tensors = [*module.parameters(), *module.buffers()]
     if tensors and all(tensor.is_meta for tensor in tensors) and not any(part.training for part in module.modules()):
         bare = module
     else:
         bare = copy.deepcopy(module).to("meta").eval()
-    with torch.no_grad(), counter:
-        bare(torch.empty(shape, dtype=dtype, device="meta"))
-
-
-class _LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch, as below
-    """Within it, counts the bytes of the tensors that are made and not yet dropped.
-
-    Attributes:
-        most: of them at any time.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.most = 0
-        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        gone = [key for key, (storage, _) in self._live.items() if storage.expired()]  # type: ignore[no-untyped-call]
-        for key in gone:
-            del self._live[key]
-        taken = {_storage(tensor) for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, torch.Tensor)}
-        for tensor in tree_leaves(made):
-            if isinstance(tensor, torch.Tensor) and _storage(tensor) not in taken:  # else it is a view
-                reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-                self._live[reference.cdata] = reference, tensor.untyped_storage().nbytes()
-        self.most = max(self.most, sum(size for _, size in self._live.values()))
-        return made
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    return bare, torch.empty(shape, dtype=dtype, device="meta")

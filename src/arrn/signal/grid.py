@@ -135,7 +135,9 @@ def check_signal(
 def check_device(x: torch.Tensor, weight: torch.Tensor) -> None:
     """Refuses a signal on another kind of device than the weights that it meets."""
     if x.device.type != weight.device.type:
-        hint = "which holds no numbers" if x.is_meta else f"either x.to({weight.device.type!r}) or move the network"
+        hint = (
+            "that device holds no numbers" if x.is_meta else f"either x.to({weight.device.type!r}) or move the network"
+        )
         raise ArrnError(f"the network is on {weight.device.type}, but the signal is on {x.device.type}: {hint}")
 
 

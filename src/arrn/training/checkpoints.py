@@ -161,6 +161,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         if header["checksum"] != _checksum(tensors, header["facts"]):
             raise ArrnError(f"{path} is damaged: its checksum does not match")
         told = parse_json(header["facts"])
+        for name in ("epoch", "step"):
+            if type(told[name]) is not int or told[name] < 0:
+                raise ValueError(f"{name} must be a whole number of at least 0, got {told[name]!r:.80}")
         return Checkpoint(told["epoch"], told["step"], tensors, dict(told["facts"]))
     except OSError as error:
         raise ArrnError(f"cannot read {path}: {error.strerror or error}") from error

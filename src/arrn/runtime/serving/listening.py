@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, cast
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -175,6 +176,16 @@ def _protocol(seconds: float) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
             super().connection_lost(exc)
+
+        def send_400_response(self, msg: str) -> None:
+            # The request in progress, if any, cannot be answered any more; its answer may have begun already.
+            if self.conn.our_state is h11.SEND_RESPONSE or self.conn.our_state is h11.IDLE:
+                super().send_400_response(msg)
+            else:
+                self.transport.close()
+            if self.cycle is not None:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
 
         def _await_head(self) -> None:
             self._timer = self.loop.call_later(seconds, self._too_late)
