@@ -202,3 +202,11 @@ def test_an_address_without_a_cluster_is_refused_within_seconds() -> None:
             connected(wrong),
         ):
             pass
+
+
+def test_a_cluster_that_crashed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
+        address = f"127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ArrnError, match=f"was at {address}, where nothing answers any more"), connected("auto"):
+        pass

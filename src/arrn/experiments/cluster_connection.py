@@ -64,6 +64,11 @@ def connected(address: str) -> Iterator[ModuleType]:
         import ray
     if address != "auto":
         _check_address(address)
+    elif (remembered := _remembered(ray)) and not answers(remembered):
+        raise ArrnError(
+            f"the Ray cluster of this machine was at {remembered}, where nothing answers any more: `ray start --head` "
+            "starts another one"
+        )
     on_main_thread = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -97,12 +102,21 @@ def in_words(error: Exception) -> str:
     return plain(first_line(getattr(error, "cause", None) or error))
 
 
+def _remembered(ray: ModuleType) -> str:
+    """Where Ray would look for the cluster of this machine; a cluster that crashed is still remembered."""
+    found = os.environ.get("RAY_ADDRESS", "")
+    if not found:
+        with suppress(AttributeError, OSError):  # as Ray keeps it today
+            found = str(ray._private.utils.read_ray_address() or "")
+    return found if ":" in found and "/" not in found else ""
+
+
 def answers(address: str) -> bool:
     """Whether somebody listens at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
-    except OSError:
+    except (OSError, ValueError):
         return False
     return True
 
