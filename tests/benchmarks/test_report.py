@@ -49,7 +49,9 @@ def test_every_subject_is_measured_against_its_reference(measured: BenchmarkRepo
     }  # its ladder has not the recipe's shares
     assert all(m.failure is None for m in measured.measurements)
     assert len({m.key for m in measured.measurements}) == len(measured.measurements)
-    assert all(m.faster and m.over_floor and m.over_floor > 0 for m in measured.measurements)
+    assert all(m.faster for m in measured.measurements)
+    # Of other runtimes than PyTorch no floor is known.
+    assert all(m.over_floor and m.over_floor > 0 for m in measured.measurements if m.subject != "deploy")
     firsts = {m.case: m for m in reversed(measured.measurements)}
     assert all(m.faster == 1.0 for m in firsts.values())
     assert measured.provenance["torch"] == torch.__version__
@@ -144,7 +146,7 @@ def test_what_makes_runs_less_comparable_is_told() -> None:
 
 
 def test_subjects_by_name() -> None:
-    assert pick_subjects("all") == ["step", "inference", "resampling", "depthwise", "augmentation", "recipe"]
+    assert pick_subjects("all") == ["step", "inference", "resampling", "depthwise", "augmentation", "recipe", "deploy"]
     assert pick_subjects("step") == ["step"]
     with pytest.raises(ArrnError, match="unknown subject 'steps'; did you mean 'step'"):
         pick_subjects("steps")
