@@ -86,7 +86,7 @@ def test_a_folder_named_by_a_relative_path_is_found_again_from_elsewhere(
     assert "is finished" in arrn_command("train", tmp_path / "pictures", "--out", out, "--resume").out
     monkeypatch.chdir(tmp_path / "pictures")
     monkeypatch.setattr("arrn.runs.run_training", lambda settings, folder, *rest: print(folder))  # noqa: T201
-    assert arrn_command("train", ".").out.startswith("runs/pictures-arrn_small-seed0\n")
+    assert "\nruns/pictures-arrn-seed0\n" in arrn_command("train", ".").out
 
 
 def test_resume_needs_no_flags_but_the_folder(

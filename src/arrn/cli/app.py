@@ -8,6 +8,7 @@ import typer
 
 from arrn import __version__
 from arrn.cli.addressing import with_addresses
+from arrn.cli.advise import advise
 from arrn.cli.benchmark import benchmark
 from arrn.cli.console import console
 from arrn.cli.demo import demo
@@ -52,6 +53,7 @@ _TAKE_ADDRESSES = {"evaluate", "predict", "export", "serve", "web"}
 
 for _command in (
     demo,
+    advise,
     train,
     finish,
     evaluate,

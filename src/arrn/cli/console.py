@@ -32,6 +32,9 @@ MaxPixels = Annotated[
 ]
 """The flag --max-pixels of every command that reads images."""
 
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+"""How many processes `torchrun` started; 1 without it."""
+
 console = Console(width=None if sys.stdout.isatty() else 110, quiet=not LEADS)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from arrn.cli.console import (
+    WORLD,
     Data,
     MaxPixels,
     assignments,
@@ -20,7 +21,7 @@ from arrn.cli.console import (
     whole_numbers,
 )
 from arrn.cli.progress import watch
-from arrn.datasets import facts_of
+from arrn.datasets import DATASETS, facts_of
 from arrn.errors import ArrnError
 
 
@@ -141,7 +142,7 @@ def train(
 
     arrn train --resume --out runs/first
     """
-    from arrn.runs import Machine, RunSettings, read_settings, run_training
+    from arrn.runs import Machine, RunSettings, advise, read_settings, run_training
     from arrn.training import read_recipe, recipe_for
 
     if dataset is None and not (resume and out is not None):
@@ -150,7 +151,8 @@ def train(
             "arrn train --resume --out DIR"
         )
     named = None if dataset is None else set_or_path(dataset, data)
-    model_name = model or facts_of(named or "").design
+    advised = model is None and named not in DATASETS and recipe is None and WORLD == 1
+    model_name = model or ("arrn" if advised else facts_of(named or "").design)
     folder = out or Path("runs") / f"{Path(named or '').name}-{model_name.replace(':', '-')}-seed{seed or 0}"
     given: dict[str, Any] = {"dataset": named, "model": model, "seed": seed, "holdout": holdout, "keep": keep}
     given |= {"aspect": aspect, "window": window, "sample_rate": sample_rate}
@@ -171,6 +173,19 @@ def train(
     if dropout is not None:
         options["dropout"] = dropout
     settings = dataclasses.replace(start, **given, options=options)
+    if advised and saved is None:
+        with suggesting_skip_bad(skip_bad):
+            advice = advise(
+                dataclasses.replace(start, recipe=chosen, seed=settings.seed, data=settings.data, skip_bad=skip_bad),
+                options=options,
+                recipe=flags | assignments("--set", set_ or []),
+                given={name: value for name, value in given.items() if name not in _ADVISED_ON},
+                device=device,
+                max_pixels=max_pixels,
+            )
+        say(str(advice))
+        say(f"why: arrn advise {named}; another one: --model")
+        settings = advice.settings
     machine = Machine(
         device=device,
         stream=stream,
@@ -187,6 +202,9 @@ def train(
     with watch(console) as watcher, suggesting_skip_bad(skip_bad or resume):
         run_training(settings, folder, machine, resume, watcher, say)
     say(f"trained network: {folder}{next_step(folder)}")
+
+
+_ADVISED_ON = ("dataset", "model", "recipe")  # settings that the advice has by other names
 
 
 def next_step(folder: Path) -> str:

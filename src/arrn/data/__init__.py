@@ -13,7 +13,7 @@ from arrn.data.parquet import ParquetFiles
 from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets, stored_bytes
 from arrn.data.published import CifarBatches, Stl10Binary
 from arrn.data.shards import is_pattern
-from arrn.data.sound import SoundCodec, decode_wav
+from arrn.data.sound import SoundCodec, clip_seconds, decode_wav
 from arrn.data.source import IMAGE, SOUND, Form, Selection, Source, word_for
 from arrn.data.storage import StoredFile, is_remote
 from arrn.data.tars import TarFiles
@@ -61,6 +61,7 @@ __all__ = [
     "Window",
     "Windows",
     "aspect_in_words",
+    "clip_seconds",
     "decode",
     "decode_wav",
     "examine",

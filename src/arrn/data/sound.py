@@ -8,7 +8,8 @@ import torch
 
 from arrn.data.decoding import Codec
 from arrn.data.placement import Placement
-from arrn.data.source import SOUND
+from arrn.data.source import SOUND, Source
+from arrn.errors import ArrnError
 from arrn.runtime.files import Encoded
 from arrn.runtime.signals import SUFFIXES
 from arrn.runtime.wav import WavHeader, Window, wav_header
@@ -59,3 +60,19 @@ class SoundCodec(Codec):
         if header.channels > 1:
             found.append(f"mixed down from {header.channels} channels to one")
         return tuple(found)
+
+
+def clip_seconds(source: Source, most: int = 400) -> list[float]:
+    """How long clips of a source are that lie in files of their own: some of them, evenly over the source.
+
+    Clips that cannot be read are left out; for a source without files there are none.
+    """
+    found = []
+    for index in range(0, len(source), max(1, len(source) // most)):
+        path = source.where(index)
+        try:
+            header = wav_header(path, path)
+        except ArrnError:
+            continue
+        found.append(header.length / header.rate)
+    return found

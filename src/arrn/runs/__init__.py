@@ -1,5 +1,6 @@
 """Runs: from a data set and a model's name to a trained, resumable, evaluated network."""
 
+from arrn.runs.advising import Advice, advise
 from arrn.runs.device import DEVICES, pick_device
 from arrn.runs.evaluating import evaluate_run, load_network, open_samples
 from arrn.runs.run_folder import is_finished
@@ -9,6 +10,8 @@ from arrn.runs.stopped import Stopped, finish_run, read_stopped
 from arrn.runs.training import run_training
 
 __all__ = [
+    "Advice",
+    "advise",
     "DEVICES",
     "Machine",
     "RunSettings",

@@ -100,9 +100,13 @@ def try_steps(
         size = _even_size(model, max(first, min(_LARGEST, most, *(int(first * room) for room in rooms))))
         if size > first:
             work, _ = _measured(step, size, form, grid, device, limit, 1)
+        timed_size = size
         if timed:
-            for number in (2, 3):
-                seconds = min(seconds if number > 2 else math.inf, _timed(step, size, form, grid, device, number))
+            seconds = _timed(step, size, form, grid, device, 2)
+            room = min(_PART_OF_FREE * free / max(work.gradients, 1), _PATIENCE / max(seconds, 1e-9))
+            timed_size = max(size, min(most, int(size * room)))  # as nearly as possible what will be trained with
+            # The first one takes its memory from the system, which is slow.
+            seconds = min(_timed(step, timed_size, form, grid, device, number) for number in (3, 4, 5))
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
@@ -113,7 +117,7 @@ def try_steps(
     growth = _GROWTH.get(device.type, max(_GROWTH.values()))
     state = _optimiser_bytes(step) + (_bytes(step.result.parameters()) if step.result is not model else 0)
     each = work.gradients / size / min(1.0, _rounding(_kept(model), size))
-    return StepCost(growth * (state + work.optimiser), growth * each, seconds / size, size)
+    return StepCost(growth * (state + work.optimiser), growth * each, seconds / timed_size, size)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,46 @@
+"""`arrn advise`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from arrn.cli.console import Data, MaxPixels, data_root, say, set_or_path, suggesting_skip_bad
+from arrn.datasets import facts_of
+
+
+def advise(
+    dataset: Annotated[str, typer.Argument(help="The path of a folder, or the name of a data set.")],
+    *,
+    data: Data = None,
+    window: Annotated[float | None, typer.Option(help="Seconds of sound to crop or pad clips to.")] = None,
+    sample_rate: Annotated[int | None, typer.Option(help="Of sound; clips of another are resampled.")] = None,
+    aspect: Annotated[str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    max_pixels: MaxPixels = None,
+) -> None:
+    """Look at a data set and propose what to train on it: ladder, features, batch, epochs, with the reasons.
+
+    A few training steps are taken on noise, to measure memory and time on this machine; nothing is written.
+    `arrn train FOLDER` without --model takes the proposal.
+
+    Examples:
+
+    arrn advise ~/pictures
+
+    arrn advise ~/words --window 1.5
+    """
+    from arrn.runs import RunSettings
+    from arrn.runs import advise as look_at
+
+    named = set_or_path(dataset, data)
+    start = RunSettings(named, facts_of(named).design, data=data_root(data), skip_bad=skip_bad, sample_rate=sample_rate)
+    given = {name: value for name, value in (("window", window), ("aspect", aspect)) if value is not None}
+    with suggesting_skip_bad(skip_bad):
+        advice = look_at(start, given=given, device=device, max_pixels=max_pixels)
+    say(str(advice))
+    for reason in advice.reasons:
+        say(f"- {reason}")
+    say(f"this is: {advice.command}")
