@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from arrn.benchmarks.floors import Ceilings
-from arrn.benchmarks.inference import build_baseline
+from arrn.benchmarks.inference import build_baseline, fold_baseline
 from arrn.benchmarks.measurement import Attempt, Fact, Measurement, measure
 from arrn.benchmarks.settings import BenchmarkSettings
 from arrn.benchmarks.ways import class_count, input_shape, to_inference
@@ -23,6 +24,7 @@ from arrn.deploy.export import costs_of, described, noise
 from arrn.deploy.parts import LevelProgram, Parts, take_apart
 from arrn.errors import ArrnError, needs
 from arrn.metadata import Metadata
+from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN
 from arrn.nn.network import config_of
 from arrn.runtime.levels import level_of
@@ -108,6 +110,15 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _folded(network: nn.Module) -> nn.Module:
+    """A network of one resolution with its batch norms folded, as the exporters and an ARRN's levels fold theirs."""
+    if not isinstance(network, FixedResolution):
+        return network
+    copied = copy.deepcopy(network)
+    copied.network = fold_baseline(network.network)[0]
+    return copied
+
+
 class ReadyNetwork:
     """A network taken apart, and its exported files, each written when it is first needed.
 
@@ -121,7 +132,7 @@ class ReadyNetwork:
         known = getattr(network, "metadata", None)
         if known is None or known.mean is None:
             known = Metadata(mean=(0.5,) * channels, std=(0.25,) * channels)
-        self.parts: Parts = take_apart(network, known)
+        self.parts: Parts = take_apart(_folded(network), known)
         self.costs = costs_of(self.parts)
         self.adapts = isinstance(network, ARRN)
         self._folder = folder
