@@ -49,9 +49,9 @@ TIMM = {
     "iformer_t": 64, "shvit_s1": 64, "efficientvit_b0": 64, "efficientvit_m0": 224, "efficientvim_m1": 64,
     "efficientformer_l1": 224, "efficientformerv2_s0": 224, "swiftformer_xs": 224, "csatv2": 256, "cpubone_nano": 64,
     "lowformer_b0": 64, "nextvit_small": 64, "levit_128s": 224, "coatnet_nano_rw_224": 224, "botnet26t_256": 256,
-    "halonet_h1": 256, "visformer_tiny": 224, "tiny_vit_5m_224": 224, "pvt_v2_b0": 64, "davit_tiny": 64,
+    "visformer_tiny": 224, "tiny_vit_5m_224": 224, "pvt_v2_b0": 64, "davit_tiny": 64,
     "coat_tiny": 224, "gcvit_xxtiny": 224, "nest_tiny": 224, "pit_ti_224": 224, "twins_svt_small": 224,
-    "mvitv2_tiny": 224, "vitamin_small_224": 224, "sequencer2d_s": 224, "xcit_nano_12_p16_224": 224,
+    "mvitv2_tiny": 224, "xcit_nano_12_p16_224": 224,
     "swin_tiny_patch4_window7_224": 224, "vit_tiny_patch16_224": 224, "crossvit_tiny_240": 240, "mixer_s32_224": 224,
 }  # fmt: skip
 

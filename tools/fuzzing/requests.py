@@ -176,12 +176,13 @@ def converse(predictor: Any, content: bytes) -> list[int]:
     Path("server.sock").unlink(missing_ok=True)
     statuses = []
     while told:
-        status, length = _STATUS.match(told), _LENGTH.search(told)
-        assert status is not None, f"an answer begins with {told[:100]!r}"
         head, _, rest = told.partition(b"\r\n\r\n")
-        body = rest[: int(length[1]) if length is not None else None]
-        told = rest[len(body) :]
+        status, length = _STATUS.match(head), _LENGTH.search(head + b"\r\n")
+        assert status is not None, f"an answer begins with {told[:100]!r}"
         statuses.append(int(status[1]))
+        most = 0 if statuses[-1] < 200 else None  # "100 Continue" has no body
+        body = rest[: most if length is None else int(length[1])]
+        told = rest[len(body) :]
         assert statuses[-1] != 500, f"the server failed: {body[:500]!r}"
         if _PROBLEM in head and body:  # to a HEAD there is none
             document = json.loads(body)

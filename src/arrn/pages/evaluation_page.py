@@ -105,8 +105,10 @@ class _Page:
             answers = sum(count for _, count in agreements)
             found.append((f"{changed:,} of {answers:,}", "answers were changed by skipping levels"))
         counts = {entry["resolution"]: entry["multiply_adds"] for entry in self.facts["cost"]}
-        low = counts[last["resolution"]]
-        found.append((spell_count(low), f"multiply-adds for one of the {self.words}, {self.at(last['resolution'])}"))
+        low = counts.get(last["resolution"])
+        if low is not None:
+            what = f"multiply-adds for one of the {self.words}, {self.at(last['resolution'])}"
+            found.append((spell_count(low), what))
         if low and max(counts.values()) > 1.05 * low:
             dearest = max(counts, key=lambda resolution: counts[resolution])
             found.append((f"{counts[dearest] / low:.1f} times", f"as many multiply-adds, {self.at(dearest)}"))
@@ -164,6 +166,8 @@ class _Page:
 
     def cost(self) -> list[Markup]:
         entries = self.facts["cost"]
+        if not entries:
+            return [element("p", "Not known: the network looks at the values of its input, so nothing was counted.")]
         most = max([entry["multiply_adds"] for entry in entries] + [entry["full"] or 0 for entry in entries])
         sentence = f"Multiply-adds of the network for one of the {self.words}, convolutions and matrix products."
         grids: Sequence[str] = self.facts["grids"]

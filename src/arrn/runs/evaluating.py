@@ -173,7 +173,7 @@ def evaluate_run(
         "grids": [format_grid(grid) for grid in model.grids] if isinstance(model, ARRN) else [],
         "class_names": list(names),
         "by_class": [by_class(each, len(names)) for each in leading],
-        "cost": [_cost(model, each) for each in leading],
+        "cost": _costs(model, leading),
     }
     worst = [
         mistake for each in leading for mistake in worst_mistakes(each, examined.source, order, mistakes, resampler)
@@ -186,6 +186,14 @@ def _origin_in_words(folder: Path, stopped: Stopped | None) -> list[str]:
     if stopped is not None:
         return [f"the weights are those of {stopped}"]
     return [ended] if (ended := ended_in_words(folder)) else []
+
+
+def _costs(model: nn.Module, leading: Sequence[Answers]) -> list[dict[str, Any]]:
+    """The cost in each setting; none for a network of the user's own that cannot be counted without data."""
+    try:
+        return [_cost(model, each) for each in leading]
+    except RuntimeError:  # its forward looks at values, which the meta device does not have
+        return []
 
 
 def _cost(model: nn.Module, answers: Answers) -> dict[str, Any]:

@@ -137,7 +137,8 @@ def _hidden_falls(falls: Sequence[_Fall], layout: Layout, kept_whole: dict[str, 
     if layout.one_size:
         reasons.append(f"{layout.one_size} (a position embedding or a window ties it to one grid)")
     whole = [f"module {path!r} stays whole, since it cannot be traced: {why}" for path, why in kept_whole.items()]
-    return reasons + whole[:2] + [f"{len(whole) - 2} more modules stay whole"] * (len(whole) > 2)
+    others = len(whole) - 1
+    return reasons + whole[:1] + [f"so {'does' if others == 1 else 'do'} {others} more"] * (others > 0)
 
 
 def _too_few_places(

@@ -139,8 +139,12 @@ def without_proxies(message: str, values: Mapping[str, object] | None = None) ->
 
     >>> without_proxies("expected 224 but got Proxy(getitem_2)!", {"getitem_2": 64})
     'expected 224 but got 64!'
+    >>> without_proxies("int() argument must be a real number, not 'Proxy'")
+    'int() argument must be a real number, not a value that the input decides'
     """
-    return re.sub(r"Proxy\((\w+)\)", lambda found: str((values or {}).get(found[1], "what the input decides")), message)
+    known, unknown = values or {}, "a value that the input decides"
+    message = re.sub(r"Proxy\((\w+)\)", lambda found: str(known.get(found[1], unknown)), message)
+    return re.sub(r"'Proxy'|\bProxy\b", unknown, message)
 
 
 @contextlib.contextmanager
