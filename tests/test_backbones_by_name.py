@@ -15,8 +15,8 @@ from arrn.runs.building import check_fit
 
 SMALL = {
     "arrn": {"sizes": (16, 8, 4), "features": (4, 6, 8), "depth": 1},
-    "arrn_mini": {"sizes": (16, 8, 4), "width": 8, "dropout": 0.3},
-    "arrn_medium": {"sizes": (16, 8, 4), "width": 8},
+    "arrn_pyramid": {"sizes": (16, 8, 4), "width": 8, "dropout": 0.3},
+    "arrn_medium": {"sizes": (16, 8, 4), "width": 8, "repeats": (1, 1)},
     "arrn_small": {},
     "arrn_resnet18": {"size": 64},
     "timm:regnety_002": {"size": 64},
@@ -54,7 +54,7 @@ def test_maps_of_a_transplant_are_those_that_timm_gives_of_its_source() -> None:
 
 @torch.no_grad()
 def test_backbones_are_saved_and_loaded(tmp_path: Path) -> None:
-    backbone = arrn.create_backbone("arrn_mini", (0, -1), **SMALL["arrn_mini"]).eval()
+    backbone = arrn.create_backbone("arrn_pyramid", (0, -1), **SMALL["arrn_pyramid"]).eval()
     backbone.policy = "cheap"
     arrn.save(backbone, tmp_path / "net", Metadata((0.5,) * 3, (0.25,) * 3))
     loaded = arrn.load(tmp_path / "net")
@@ -63,14 +63,16 @@ def test_backbones_are_saved_and_loaded(tmp_path: Path) -> None:
     assert loaded.metadata.mean == (0.5,) * 3
     x = torch.rand(2, 3, 9, 11)
     assert all(map(torch.equal, loaded(x), backbone(x)))
-    other = arrn.create_backbone("arrn_mini", (1,), tmp_path / "net").eval()
+    other = arrn.create_backbone("arrn_pyramid", (1,), tmp_path / "net").eval()
     assert torch.equal(other(x)[0], Backbone(backbone.network, (1,))(x)[0])
     with pytest.raises(arrn.ArrnError, match="holds a backbone, not a whole network"):
-        arrn.create_model("arrn_mini", pretrained=tmp_path / "net")
+        arrn.create_model("arrn_pyramid", pretrained=tmp_path / "net")
     with pytest.raises(arrn.ArrnError, match="a backbone gives feature maps, not the probabilities of classes"):
         arrn.Predictor(tmp_path / "net")
-    with pytest.raises(arrn.ArrnError, match="'arrn_mini' is a backbone here, which gives feature maps, not classes"):
-        check_fit(loaded, "arrn_mini", IMAGE, "sample")
+    with pytest.raises(
+        arrn.ArrnError, match="'arrn_pyramid' is a backbone here, which gives feature maps, not classes"
+    ):
+        check_fit(loaded, "arrn_pyramid", IMAGE, "sample")
 
 
 @torch.no_grad()
@@ -110,7 +112,7 @@ class Pyramid(nn.Module):
         return self.pyramid(OrderedDict((str(n), features) for n, features in enumerate(self.backbone(x))))
 
 
-@pytest.mark.parametrize("name", ["arrn", "arrn_mini", "arrn_resnet18"])
+@pytest.mark.parametrize("name", ["arrn", "arrn_pyramid", "arrn_resnet18"])
 def test_the_feature_pyramid_of_torchvision_stands_on_it(name: str) -> None:
     pytest.importorskip("torchvision")
     torch.manual_seed(0)
@@ -131,7 +133,7 @@ def test_a_detector_of_torchvision_trains_on_it() -> None:
     from torchvision.models.detection.anchor_utils import AnchorGenerator
 
     torch.manual_seed(0)
-    backbone = arrn.create_backbone("arrn_mini", (1, 2), sizes=(32, 16, 8), width=8, dropout=0.5, draw="sample")
+    backbone = arrn.create_backbone("arrn_pyramid", (1, 2), sizes=(32, 16, 8), width=8, dropout=0.5, draw="sample")
     anchors = AnchorGenerator(((8,), (16,)), ((0.5, 1.0, 2.0),) * 2)
     statistics = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}
     detector = RetinaNet(Pyramid(backbone, 8), 2, anchor_generator=anchors, min_size=32, max_size=32, **statistics)
@@ -150,7 +152,7 @@ def test_decoders_of_segmentation_models_pytorch_stand_on_it(decoder: str, monke
     class Encoder(nn.Module):
         def __init__(self, depth: int, output_stride: int) -> None:
             super().__init__()
-            self.backbone = arrn.create_backbone("arrn_mini", range(depth + 1), sizes=(32, 16, 8), width=8)
+            self.backbone = arrn.create_backbone("arrn_pyramid", range(depth + 1), sizes=(32, 16, 8), width=8)
             self.out_channels = self.backbone.out_channels
             self.output_stride = self.backbone.feature_info.reduction()[-1]
 

@@ -37,7 +37,13 @@ def networks(draw: st.DrawFn) -> Case:
         kernel = draw(st.sampled_from(PERFECT))
         channels = draw(st.integers(1, 3))
         model = arrn.create_model(
-            "arrn_mini", sizes=draw(ladders(ndim)), width=8, ndim=ndim, kernel=kernel, in_channels=channels, repeats=1
+            "arrn_pyramid",
+            sizes=draw(ladders(ndim)),
+            width=8,
+            ndim=ndim,
+            kernel=kernel,
+            in_channels=channels,
+            repeats=1,
         )
     else:
         model = transplanted(draw(st.sampled_from([(16, 16), (21, 13), (17, 24)])))
@@ -127,7 +133,7 @@ KINDS = {
     "difference": {"name": "arrn", "form": "difference", "block": "dense"},
     "gated": {"name": "arrn", "form": "gated", "block": "dense"},
     "zero_preserving": {"name": "arrn", "block": "zero_preserving"},
-    "junctions": {"name": "arrn_mini"},
+    "junctions": {"name": "arrn_pyramid"},
 }
 
 

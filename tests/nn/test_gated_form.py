@@ -100,29 +100,27 @@ LADDERS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["arrn_mini", "arrn_medium"])
 @pytest.mark.parametrize("ladder", LADDERS, ids=lambda ladder: str(ladder["sizes"]))
-def test_designs_are_built_for_any_ladder_and_skip_exactly(name: str, ladder: dict[str, object]) -> None:
-    model = arrn.create_model(name, width=8, num_classes=4, **ladder)
+def test_designs_are_built_for_any_ladder_and_skip_exactly(ladder: dict[str, object]) -> None:
+    model = arrn.create_model("arrn_pyramid", width=8, num_classes=4, **ladder)
     assert_exact_skipping(model, tolerance=1e-10)
     assert_exact_skipping(model, dtype=torch.float32, tolerance=1e-4)
 
 
-def test_what_the_designs_cost() -> None:
+def test_what_the_design_costs() -> None:
     """Parameters, and million multiply-adds at 32, 16 and 8, as the documents say."""
-    for name, parameters, costs in (("arrn_medium", 3.78, (369, 164, 74)), ("arrn_mini", 0.37, (37, 16, 7))):
-        with torch.device("meta"):
-            model = arrn.create_model(name)
-        assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == parameters
-        counted = tuple(round(multiply_adds(model.at_resolution(n), (1, 3, n, n)) / 1e6) for n in (32, 16, 8))
-        assert counted == costs
+    with torch.device("meta"):
+        model = arrn.create_model("arrn_pyramid")
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6, 2) == 0.37
+    counted = tuple(round(multiply_adds(model.at_resolution(n), (1, 3, n, n)) / 1e6) for n in (32, 16, 8))
+    assert counted == (37, 16, 7)
 
 
 @torch.no_grad()
 def test_dropping_levels_in_training_is_lowering_the_input() -> None:
     """In training mode too, draw "sample": batch norms see the same signals."""
     model = arrn.create_model(
-        "arrn_mini", sizes=(12, 8, 5), width=8, dropout=(1.0, 0.0), blockless=(), draw="sample"
+        "arrn_pyramid", sizes=(12, 8, 5), width=8, dropout=(1.0, 0.0), blockless=(), draw="sample"
     ).double()
     awaken_norms(model, torch.randn(4, 3, 12, 12, dtype=torch.float64))
     x = torch.randn(8, 3, 12, 12, dtype=torch.float64)
@@ -132,7 +130,7 @@ def test_dropping_levels_in_training_is_lowering_the_input() -> None:
 
 @torch.no_grad()
 def test_stratified_dropout_runs_a_level_for_the_samples_that_keep_it_alone() -> None:
-    model = arrn.create_model("arrn_mini", sizes=(12, 8, 5), width=8, dropout=(0.5, 0.5), blockless=())
+    model = arrn.create_model("arrn_pyramid", sizes=(12, 8, 5), width=8, dropout=(0.5, 0.5), blockless=())
     model.dropout.shuffled = True
     ran: list[int] = []
     for level in model.levels:
@@ -149,7 +147,7 @@ def test_stratified_dropout_runs_a_level_for_the_samples_that_keep_it_alone() ->
 
 
 def test_the_signal_is_carried_as_it_is_and_nothing_of_that_is_trained() -> None:
-    model = arrn.create_model("arrn_mini", width=8)
+    model = arrn.create_model("arrn_pyramid", width=8)
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     assert frozen == ["residuals.0.projection.weight", "residuals.1.projection.weight", "stem.weight"]
     x = torch.randn(2, 3, 32, 32)
@@ -168,7 +166,7 @@ def test_the_signal_is_carried_as_it_is_and_nothing_of_that_is_trained() -> None
 )
 def test_wrong_options_of_a_design_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(arrn.ArrnError, match=message):
-        arrn.create_model("arrn_mini", **options)
+        arrn.create_model("arrn_pyramid", **options)
 
 
 def test_a_strided_block_takes_each_axis_by_its_own_stride() -> None:

@@ -15,6 +15,7 @@ from arrn.models.rivals import (
     build_resnet18_switchable,
 )
 from arrn.models.summary import ModelSummary, summarise
+from arrn.models.tied import TIED_DESIGNS, TiedOptions, tied_builders
 from arrn.models.transplanting import (
     LIBRARIES,
     TRANSPLANTS,
@@ -37,6 +38,8 @@ __all__ = [
     "SpectralConv2d",
     "SwitchableBatchNorm2d",
     "SwitchableNetwork",
+    "TIED_DESIGNS",
+    "TiedOptions",
     "Transplant",
     "build_arrn",
     "create_model",
@@ -53,7 +56,7 @@ __all__ = [
 register("arrn", build_arrn)
 for _name, _design in DESIGNS.items():
     register(_name, design_builder(_design))
-for _name, _builder in gated_builders.items():
+for _name, _builder in (gated_builders | tied_builders).items():
     register(_name, _builder)
 for _name in BASELINES:
     register(_name, fixed_builder(_name))

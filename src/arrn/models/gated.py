@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from arrn.errors import ArrnError
 from arrn.models.limits import check_ladder
 from arrn.models.registry import AdaptiveOptions, as_whole, takes
 from arrn.nn.arrn import ARRN
-from arrn.nn.blocks import DenseBlock, Head, Junction, ResidualStack, StridedBlock
+from arrn.nn.blocks import DenseBlock, Head, ResidualStack, StridedBlock
 from arrn.nn.dropout import LaplacianDropout
-from arrn.nn.layers import CONVOLUTIONS, Projection, Resampling
+from arrn.nn.junctions import Junction, carrying
+from arrn.nn.layers import CONVOLUTIONS, Resampling
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_ladder, format_sizes
 from arrn.signal.kernels import Kernel
@@ -73,7 +73,7 @@ def build_gated(options: GatedOptions) -> ARRN:
     num_classes = as_whole("num_classes", options.num_classes, least=0)
     repeats = _for_each_level(options.repeats, len(ladder) - 1)
     kernel = as_kernel(options.kernel)
-    blockless = _sizes_between(ladder, kernel) if options.blockless == "between" else options.blockless
+    blockless = sizes_between(ladder, kernel) if options.blockless == "between" else options.blockless
     features = [_in_fours(width * (1 + 0.75 * n)) for n in range(len(ladder))]
     tail = _in_fours(4 * width)
     check_ladder(
@@ -90,7 +90,7 @@ def build_gated(options: GatedOptions) -> ARRN:
         for n, grids in enumerate(itertools.pairwise(ladder))
     ]
     model = ARRN(
-        stem=_carrying(channels, 0),
+        stem=carrying(channels, 0),
         residuals=residuals,
         base=_base(ladder[-1], channels, width, features[-1], tail, options.base_repeats, kernel),
         head=Head(tail, num_classes, options.head_dropout),
@@ -132,7 +132,7 @@ def _residual(
         reads=channels,
         check=False,  # its blocks are ours
     )
-    residual.projection = _carrying(channels, 1 + below, taken)
+    residual.projection = carrying(channels, 1 + below, taken)
     return residual
 
 
@@ -156,7 +156,7 @@ def _base(grid: Grid, channels: int, width: int, features: int, tail: int, repea
     return Junction(entry, body, channels, ends=True, features=features)
 
 
-def _sizes_between(ladder: Sequence[Grid], kernel: Kernel) -> list[Size]:
+def sizes_between(ladder: Sequence[Grid], kernel: Kernel) -> list[Size]:
     """Three quarters of each size, and half of the base's, where that is neither of two neighbours in the ladder."""
     base = ladder[-1]
     wanted = [(grid, 3) for grid in ladder] + [(base, 2)]
@@ -189,14 +189,6 @@ def _convolution(channels: int, features: int, ndim: int) -> nn.Module:
     return entry
 
 
-def _carrying(channels: int, beside: int, taken: int | None = None) -> Projection:
-    """A projection that hands the signal on as it is and nothing beside it; it is not trained."""
-    weight = torch.zeros(channels + beside, taken or channels)
-    weight[:channels, :channels] = torch.eye(channels)
-    projection = Projection(taken or channels, channels + beside, weight)
-    return projection.requires_grad_(False)
-
-
 def _in_fours(features: float) -> int:
     return max(4, 4 * round(features / 4))
 
@@ -212,10 +204,7 @@ def _for_each_level(repeats: int | Sequence[int], levels: int) -> list[int]:
     return (counts + counts[-1:] * levels)[:levels]
 
 
-GATED_DESIGNS = {
-    "arrn_medium": GatedOptions(),
-    "arrn_mini": GatedOptions(width=20),
-}
-"""Designs that differ in their width; every option can be given anew, for any ladder."""
+GATED_DESIGNS = {"arrn_pyramid": GatedOptions(width=20)}
+"""Designs by name; every option can be given anew, for any ladder."""
 
 gated_builders = {name: takes(options)(build_gated) for name, options in GATED_DESIGNS.items()}

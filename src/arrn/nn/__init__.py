@@ -3,11 +3,11 @@
 from arrn.nn.arrn import ARRN, AdaptedARRN, EveryLevel
 from arrn.nn.backbone import Backbone, FeatureInfo
 from arrn.nn.blocks import (
+    BasicBlock,
     BatchRMSNorm,
     DenseBlock,
     Head,
     InvertedBlock,
-    Junction,
     ResidualBase,
     ResidualStack,
     StridedBlock,
@@ -18,7 +18,8 @@ from arrn.nn.difference import check_sample_wise
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, rates_for_shares
 from arrn.nn.inference import Frozen
 from arrn.nn.introspection import count_parameters, multiply_adds
-from arrn.nn.layers import Projection, ReplicateConv1d, ReplicateConv2d, ReplicateConv3d, Resampling
+from arrn.nn.junctions import Junction, VectorJunction
+from arrn.nn.layers import Borrowed, Projection, ReplicateConv1d, ReplicateConv2d, ReplicateConv3d, Resampling
 from arrn.nn.network import Network
 from arrn.nn.residual import LaplacianResidual
 
@@ -26,8 +27,10 @@ __all__ = [
     "ARRN",
     "AdaptedARRN",
     "Backbone",
+    "BasicBlock",
     "BatchRMSNorm",
     "BlocklessLevel",
+    "Borrowed",
     "DenseBlock",
     "EveryLevel",
     "FeatureInfo",
@@ -46,6 +49,7 @@ __all__ = [
     "ResidualBase",
     "ResidualStack",
     "StridedBlock",
+    "VectorJunction",
     "ZeroPreservingBlock",
     "check_hand_down",
     "check_sample_wise",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from arrn.errors import ArrnError
@@ -17,6 +17,7 @@ from arrn.nn.layers import CONVOLUTIONS, REPLICATE_CONVOLUTIONS
 from arrn.signal.operators import is_channels_last
 
 _BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+_MEANS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _CHANNEL_DROPOUTS = {1: nn.Dropout1d, 2: nn.Dropout2d, 3: nn.Dropout3d}
 
 
@@ -273,85 +274,61 @@ class StridedBlock(nn.Module):
         return answer
 
 
-class Junction(nn.Module):
-    """Where the features that a level makes of the signal itself meet those that come from the level above.
+class _Means(nn.Module):
+    """The mean of each `stride` samples of every axis; of fewer at its end."""
 
-    What reaches it has the signal's channels first, then, below the top, how far the gate above is open, then the
-    features that came through that gate: (s, g, f), with g = 0 and f = 0 where the levels above are skipped. The
-    features that go on are::
-
-        h = f + (1 - g) entry(s)
-        answer = body(h)                      of the base
-        answer = (0, 1, body(h))              of a level: times its own gate this is what the next junction gets
-
-    so that the signal itself goes down the ladder unchanged, beside the features, and every level can see it.
-
-    Args:
-        entry: from the signal to features.
-        body: from features to features.
-        channels: of the signal.
-        ends: whether this is the base, which hands nothing on.
-        features: the channels of h, for `ARRN.forward_levels`, which then has the features on this grid too.
-        stays: how many layers of the body, an `nn.Sequential`, are on this grid still; h is then what they give.
-
-    Shape: (batch, channels, *grid), or (batch, channels + 1 + features, *grid) -> the body's, with `channels` + 1
-        channels before it unless it `ends`.
-
-    >>> junction = Junction(nn.Conv2d(3, 8, 3, padding=1), StridedBlock(8, 12, stride=2), channels=3)
-    >>> junction(torch.rand(2, 3 + 1 + 8, 6, 6)).shape
-    torch.Size([2, 16, 3, 3])
-    """
-
-    def __init__(
-        self,
-        entry: nn.Module,
-        body: nn.Module,
-        channels: int,
-        ends: bool = False,
-        features: int | None = None,
-        stays: int = 0,
-    ) -> None:
+    def __init__(self, stride: int, ndim: int) -> None:
         super().__init__()
-        self.entry, self.body, self.channels, self.ends = entry, body, channels, ends
-        self.features, self.stays = features, stays
-        self.gives_map = features is not None
+        self.stride, self.ndim = stride, ndim
 
-    def forward(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
-        """Runs the junction.
-
-        Args:
-            r: shape (batch, channels, *grid) or (batch, channels + 1 + features, *grid).
-            maps: where given, (0, 1, h) is appended, or h where it `ends`: the last features on this grid.
-        """
-        k = self.channels
-        h: torch.Tensor = self.entry(r[:, :k])
-        if r.shape[1] > k:
-            h = torch.addcmul(h, r[:, k : k + 1].to(h.dtype), h, value=-1) + r[:, k + 1 :].to(h.dtype)
-        if maps is None:
-            y: torch.Tensor = self.body(h)
-        else:
-            layers = list(cast(nn.Sequential, self.body)) if self.stays else [self.body]
-            for layer in layers[: self.stays]:
-                h = layer(h)
-            maps.append(h if self.ends else self._beside_signal(h))
-            y = h
-            for layer in layers[self.stays :]:
-                y = layer(y)
-        return y if self.ends else self._beside_signal(y)
-
-    def without_features(self, r: torch.Tensor) -> torch.Tensor:
-        """(s, 0, 0), of the shape that `maps` have: what there is on this grid of a signal that skips this level."""
-        assert self.features is not None
-        return torch.cat([r[:, : self.channels], r.new_zeros(r.shape[0], 1 + self.features, *r.shape[2:])], dim=1)
-
-    def _beside_signal(self, y: torch.Tensor) -> torch.Tensor:
-        """(0, 1, y): zeros in the place of the signal, and a gate that is open."""
-        beside = y.new_zeros(y.shape[0], self.channels + 1, *y.shape[2:])
-        beside[:, self.channels] = 1
-        return torch.cat([beside, y], dim=1)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = [min(self.stride, n) for n in x.shape[2:]]  # a kernel may not be larger than the grid
+        means: Callable[..., torch.Tensor] = _MEANS[self.ndim]
+        return means(x, steps, ceil_mode=True, count_include_pad=False)
 
     def extra_repr(self) -> str:
-        return f"channels={self.channels}" + (", ends here" if self.ends else "")
+        return str(self.stride)
+
+
+class BasicBlock(nn.Module):
+    """A residual block of two dense convolutions of 3 samples an axis (He et al., 2016), each with batch norm and ReLU.
+
+    Every norm follows a convolution and can be folded into it. Zeros are padded.
+
+    Args:
+        in_features: channels in.
+        out_features: channels out.
+        stride: of the first convolution.
+        ndim: axes of space, 1 to 3.
+
+    Shape: (batch, in_features, *space) -> (batch, out_features, *space / stride, rounded up).
+
+    >>> BasicBlock(4, 8, stride=2)(torch.rand(2, 4, 6, 9)).shape
+    torch.Size([2, 8, 3, 5])
+    """
+
+    def __init__(self, in_features: int, out_features: int, stride: int = 1, ndim: int = 2) -> None:
+        super().__init__()
+        convolution: Callable[..., nn.Module] = CONVOLUTIONS[ndim]
+        norm = _BATCH_NORMS[ndim]
+        self.body = nn.Sequential(
+            convolution(in_features, out_features, 3, stride=stride, padding=1, bias=False),
+            norm(out_features),
+            nn.ReLU(),
+            convolution(out_features, out_features, 3, padding=1, bias=False),
+            norm(out_features),
+        )
+        # Means instead of every other sample: no sample is lost (He et al., 2019). And a strided convolution of
+        # one sample, 8 channels to 16, corrupts memory in its backward pass on CPUs (torch 2.14, channels last).
+        layers: list[nn.Module] = [_Means(stride, ndim)] if stride > 1 else []
+        if in_features != out_features:
+            layers += [convolution(in_features, out_features, 1, bias=False), norm(out_features)]
+        self.shortcut = nn.Sequential(*layers)
+        self.activation = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.activation(self.body(x) + self.shortcut(x))
+        return answer
 
 
 class ResidualBase(nn.Module):

@@ -14,7 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from arrn.nn.blocks import BatchRMSNorm, InvertedBlock
 from arrn.nn.introspection import has_hooks
-from arrn.nn.layers import REPLICATE_CONVOLUTIONS
+from arrn.nn.layers import REPLICATE_CONVOLUTIONS, Borrowed
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -41,6 +41,8 @@ def fold_batch_norms(module: Module) -> Module:
             continue
         for name, following in pairs:
             convolution, norm = owner.get_submodule(name), owner.get_submodule(following)
+            if isinstance(convolution, Borrowed) and not has_hooks(convolution):
+                convolution = convolution.owner  # folded, it is a convolution of its own
             if _is_plain(convolution) and not has_hooks(norm) and (folded := _fold(convolution, norm)) is not None:
                 owner.set_submodule(name, folded)
                 owner.set_submodule(following, nn.Identity())

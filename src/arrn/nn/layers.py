@@ -91,6 +91,41 @@ def project(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return FUNCTIONAL_CONVOLUTIONS[ndim](x, weight.reshape(*weight.shape, *[1] * ndim))
 
 
+class Borrowed(nn.Module):
+    """Runs a module that belongs to another part of the network: the same weights, at a second place.
+
+    Its parameters are those of the owner alone, so that they are counted, moved, trained and saved once. A network in
+    which a borrower stands must hold the owner too.
+
+    >>> owner = nn.Conv2d(3, 4, 3)
+    >>> network = nn.ModuleList([owner, Borrowed(owner)])
+    >>> list(network.state_dict())
+    ['0.weight', '0.bias']
+    """
+
+    def __init__(self, owner: nn.Module) -> None:
+        super().__init__()
+        self._owner = (owner,)  # within a tuple, nn.Module does not take it for a part of this one
+
+    @property
+    def owner(self) -> nn.Module:
+        """The module that is run."""
+        return self._owner[0]
+
+    def _apply(self, fn: Callable[..., torch.Tensor], recurse: bool = True) -> Borrowed:
+        # A part of a network may be moved, or copied and moved, without the part that the owner is in.
+        self.owner._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.owner(x)
+        return y
+
+    def extra_repr(self) -> str:
+        return repr(self.owner)
+
+
 class Projection(nn.Module):
     """A linear map of channels, the same at every sample; no bias, so that a zero signal stays zero.
 

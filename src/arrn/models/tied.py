@@ -1,0 +1,202 @@
+"""Tied networks: one CNN that runs at every level, on the level's own grid, entered where the signal's details end.
+
+The levels share every convolution and have norms of their own. A level's gate reads the energy of its band
+(`LaplacianResidual`, form "gated"): with details, the features of the level above take the place of those that the
+lower level finds by itself; without, the lower level's features are the answer, and all above is skipped exactly.
+Beyond the paper; docs/notes/design_search.md tells how the designs were found.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from arrn.errors import ArrnError
+from arrn.models.gated import sizes_between
+from arrn.models.limits import check_ladder
+from arrn.models.registry import AdaptiveOptions, as_whole, takes
+from arrn.nn.arrn import ARRN
+from arrn.nn.blocks import BasicBlock, Head
+from arrn.nn.dropout import LaplacianDropout
+from arrn.nn.junctions import VectorJunction, carrying
+from arrn.nn.layers import CONVOLUTIONS, Borrowed, Resampling
+from arrn.nn.residual import LaplacianResidual
+from arrn.signal.grid import Grid, Size, as_ladder
+from arrn.signal.kernels import Kernel
+from arrn.signal.kernels import kernel as as_kernel
+
+_BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiedOptions(AdaptiveOptions):
+    """What a tied network can be told.
+
+    Attributes:
+        sizes: the ladder, highest first, base last; numbers, or tuples where axes differ.
+        width: channels of the CNN's first stage. Each stage has twice those before it, on half the grid.
+        repeats: residual blocks in each stage, one number for each stage.
+        own_repeats: residual blocks of each level's own, before those that all share: one number for each level and the
+            base; a shorter list goes on with zeros.
+        mixed: whether to learn, for each feature, how much of what a level finds by itself is kept beside the features
+            from above; else the gate alone decides.
+        base_lift: how many times larger than its own grid the grid is on which the base works; 1 leaves it as it is.
+        ndim: axes of space: 1 (audio), 2 (images), 3 (volumes).
+        threshold: details of that root mean square open a level's gate half, in units of the (normalised) input.
+        blockless: sizes between those of the ladder or under the base's, highest first, that Laplacian dropout also
+            drops to, without a block of their own; ``"between"``: three quarters of each size, and half of the base's.
+        head_dropout: dropout before the classifier.
+    """
+
+    dropout: float | Sequence[float] = 0.6
+
+    sizes: Sequence[Size] = (32, 16, 8)
+    width: int = 48
+    repeats: Sequence[int] = (2, 2, 2, 2)
+    own_repeats: Sequence[int] = ()
+    mixed: bool = False
+    base_lift: float = 2.0
+    ndim: int = 2
+    threshold: float = 0.03
+    blockless: Sequence[Size] | Literal["between"] = "between"
+    head_dropout: float = 0.0
+
+
+def build_tied(options: TiedOptions) -> ARRN:
+    """An ARRN whose levels are one CNN; options as in `TiedOptions`.
+
+    The CNN is a ResNet for small images. The base works on a larger grid than its own, since a network for 8x8 images
+    is five points better on 16x16, at four times the arithmetic.
+    """
+    ladder = as_ladder(options.sizes, options.ndim)
+    channels = as_whole("in_channels", options.in_channels, least=1)
+    width = as_whole("width", options.width, least=1)
+    num_classes = as_whole("num_classes", options.num_classes, least=0)
+    repeats = _as_counts("repeats", options.repeats, least=1)
+    own = _as_counts("own_repeats", options.own_repeats, least=0)
+    if not repeats or len(own) > len(ladder):
+        raise ArrnError(
+            f"repeats must be one number for each stage and own_repeats one for each of the {len(ladder)} sizes, got "
+            f"{options.repeats!r} and {options.own_repeats!r}"
+        )
+    own += [0] * (len(ladder) - len(own))
+    lift = _as_lift(options.base_lift)
+    kernel = as_kernel(options.kernel)
+    blockless = sizes_between(ladder, kernel) if options.blockless == "between" else options.blockless
+    features = width * 2 ** (len(repeats) - 1)
+    check_ladder(
+        ladder,
+        features=[width] * len(ladder),
+        expansion=[1.0] * len(ladder),
+        depth=[2] * len(ladder),
+        repeats=[sum(repeats)] * len(ladder),
+        kernel=kernel,
+        blockless=blockless,
+    )
+    ndim = len(ladder[0])
+    cnn = _resnet(channels, width, repeats, ndim)
+    networks = [*(_tied(cnn) for _ in ladder[1:]), cnn]
+    networks = [_with_own(network, width, count, ndim) for network, count in zip(networks, own, strict=True)]
+    shows = [3 + count + repeats[0] for count in own]
+    junctions = [
+        VectorJunction(
+            networks[n], channels, features, grid, shows=shows[n], shown=width, mixed=options.mixed and n > 0
+        )
+        for n, grid in enumerate(ladder[1:])
+    ]
+    residuals = [
+        _residual(junction, size, next_size, options.threshold, kernel, above=n > 0)
+        for n, (junction, (size, next_size)) in enumerate(zip(junctions, itertools.pairwise(ladder), strict=True))
+    ]
+    lifted = tuple(max(1, round(n * lift)) for n in ladder[-1])
+    base = (
+        networks[-1] if lifted == ladder[-1] else nn.Sequential(Resampling(ladder[-1], lifted, kernel), *networks[-1])
+    )
+    # For feature maps, the stage that ends on the base's own grid.
+    last = {1.0: 1, 2.0: 2}.get(lift, len(repeats) + 1)
+    on_grid = (len(base) - sum(repeats[last:]), width * 2 ** (last - 1)) if last <= len(repeats) else (None, 0)
+    model = ARRN(
+        stem=carrying(channels, 0),
+        residuals=residuals,
+        base=VectorJunction(base, channels, features, shows=on_grid[0], shown=on_grid[1], mixed=options.mixed),
+        head=Head(features, num_classes, options.head_dropout),
+        dropout=LaplacianDropout(options.dropout, options.draw),
+        policy=options.policy,
+        blockless=blockless,
+    )
+    for module in model.modules():
+        if isinstance(module, tuple(CONVOLUTIONS.values())):
+            nn.init.kaiming_normal_(module.get_parameter("weight"), mode="fan_out", nonlinearity="relu")
+    return model
+
+
+def _resnet(channels: int, width: int, repeats: Sequence[int], ndim: int) -> nn.Sequential:
+    """A ResNet without a head: convolution, norm and activation, then stages of blocks, each on half the grid."""
+    convolution: Any = CONVOLUTIONS[ndim]
+    layers = [convolution(channels, width, 3, padding=1, bias=False), _BATCH_NORMS[ndim](width), nn.ReLU()]
+    given = width
+    for stage, count in enumerate(repeats):
+        for n in range(count):
+            layers.append(BasicBlock(given, width * 2**stage, 2 if stage and not n else 1, ndim))
+            given = width * 2**stage
+    return nn.Sequential(*layers)
+
+
+def _tied(cnn: nn.Sequential) -> nn.Sequential:
+    """The same CNN with the very same convolutions, and norms of its own."""
+    tied = copy.deepcopy(cnn)
+    kinds: tuple[type[nn.Module], ...] = tuple(CONVOLUTIONS.values())
+    for name, module in cnn.named_modules():
+        if isinstance(module, kinds):
+            tied.set_submodule(name, Borrowed(module))
+    return tied
+
+
+def _with_own(cnn: nn.Sequential, width: int, count: int, ndim: int) -> nn.Sequential:
+    """With so many blocks more behind the first convolution, its norm and its activation."""
+    return nn.Sequential(*cnn[:3], *(BasicBlock(width, width, ndim=ndim) for _ in range(count)), *cnn[3:])
+
+
+def _residual(
+    junction: VectorJunction, size: Grid, next_size: Grid, threshold: float, kernel: Kernel, *, above: bool
+) -> LaplacianResidual:
+    channels, features = junction.channels, junction.features
+    taken = channels + above * (1 + junction.laid_out(features, size))
+    given = channels + 1 + junction.laid_out(features, next_size)
+    residual = LaplacianResidual(
+        junction,
+        taken,
+        given,
+        size,
+        next_size,
+        kernel,
+        form="gated",
+        threshold=threshold,
+        reads=channels,
+        check=False,  # its blocks are ours
+    )
+    residual.projection = carrying(channels, given - channels, taken)
+    return residual
+
+
+def _as_counts(name: str, given: Any, *, least: int) -> list[int]:
+    counts = list(given) if isinstance(given, list | tuple) else [given]
+    return [as_whole(name, count, least=least) for count in counts]
+
+
+def _as_lift(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 1 <= given <= 8 or not math.isfinite(given):
+        raise ArrnError(f"base_lift must be a number from 1 to 8, got {given!r}")
+    return float(given)
+
+
+TIED_DESIGNS = {"arrn_medium": TiedOptions(), "arrn_mini": TiedOptions(width=16)}
+"""Designs that differ in their width; every option can be given anew, for any ladder."""
+
+tied_builders = {name: takes(options)(build_tied) for name, options in TIED_DESIGNS.items()}

@@ -1,0 +1,193 @@
+"""Where levels of the gated form meet: features from above take the place of those that a level makes by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import nn
+
+from arrn.nn.layers import Projection
+
+
+def carrying(channels: int, beside: int, taken: int | None = None) -> Projection:
+    """A projection that hands the signal on as it is and nothing beside it; it is not trained.
+
+    >>> carrying(3, 1)(torch.ones(1, 3, 2)).mean(dim=2)
+    tensor([[1., 1., 1., 0.]])
+    """
+    weight = torch.zeros(channels + beside, taken or channels)
+    weight[:channels, :channels] = torch.eye(channels)
+    projection = Projection(taken or channels, channels + beside, weight)
+    return projection.requires_grad_(False)
+
+
+class Junction(nn.Module):
+    """Where the features that a level makes of the signal itself meet those that come from the level above.
+
+    What reaches it has the signal's channels first, then, below the top, how far the gate above is open, then the
+    features that came through that gate: (s, g, f), with g = 0 and f = 0 where the levels above are skipped. The
+    features that go on are::
+
+        h = f + (1 - g) entry(s)
+        answer = body(h)                      of the base
+        answer = (0, 1, body(h))              of a level: times its own gate this is what the next junction gets
+
+    so that the signal itself goes down the ladder unchanged, beside the features, and every level can see it.
+
+    Args:
+        entry: from the signal to features.
+        body: from features to features.
+        channels: of the signal.
+        ends: whether this is the base, which hands nothing on.
+        features: the channels of h, for `ARRN.forward_levels`, which then has the features on this grid too.
+        stays: how many layers of the body, an `nn.Sequential`, are on this grid still; h is then what they give.
+
+    Shape: (batch, channels, *grid), or (batch, channels + 1 + features, *grid) -> the body's, with `channels` + 1
+        channels before it unless it `ends`.
+
+    >>> from arrn.nn import StridedBlock
+    >>> junction = Junction(nn.Conv2d(3, 8, 3, padding=1), StridedBlock(8, 12, stride=2), channels=3)
+    >>> junction(torch.rand(2, 3 + 1 + 8, 6, 6)).shape
+    torch.Size([2, 16, 3, 3])
+    """
+
+    def __init__(
+        self,
+        entry: nn.Module,
+        body: nn.Module,
+        channels: int,
+        ends: bool = False,
+        features: int | None = None,
+        stays: int = 0,
+    ) -> None:
+        super().__init__()
+        self.entry, self.body, self.channels, self.ends = entry, body, channels, ends
+        self.features, self.stays = features, stays
+        self.gives_map = features is not None
+
+    def forward(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """Runs the junction.
+
+        Args:
+            r: shape (batch, channels, *grid) or (batch, channels + 1 + features, *grid).
+            maps: where given, (0, 1, h) is appended, or h where it `ends`: the last features on this grid.
+        """
+        k = self.channels
+        h: torch.Tensor = self.entry(r[:, :k])
+        if r.shape[1] > k:
+            h = torch.addcmul(h, r[:, k : k + 1].to(h.dtype), h, value=-1) + r[:, k + 1 :].to(h.dtype)
+        if maps is None:
+            y: torch.Tensor = self.body(h)
+        else:
+            layers = list(cast(nn.Sequential, self.body)) if self.stays else [self.body]
+            for layer in layers[: self.stays]:
+                h = layer(h)
+            maps.append(h if self.ends else _beside_signal(h, k))
+            y = h
+            for layer in layers[self.stays :]:
+                y = layer(y)
+        return y if self.ends else _beside_signal(y, k)
+
+    def without_features(self, r: torch.Tensor) -> torch.Tensor:
+        """(s, 0, 0), of the shape that `maps` have: what there is on this grid of a signal that skips this level."""
+        assert self.features is not None
+        return torch.cat([r[:, : self.channels], r.new_zeros(r.shape[0], 1 + self.features, *r.shape[2:])], dim=1)
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}" + (", ends here" if self.ends else "")
+
+
+class VectorJunction(nn.Module):
+    """A `Junction` of networks that end in a vector: one for each sample, whatever the grid.
+
+    What reaches it is (s, g, f) as there, f being the vector from above. What goes on is::
+
+        h = f + (1 - g) mean over space of network(s)
+        answer = h                       of the base
+        answer = (0, 1, h)               of a level: times its own gate this is what the next junction gets
+
+    Between levels the numbers of h are laid out over the samples of the next grid, in as few channels as hold them.
+
+    Args:
+        network: layers from the signal to `features` channels, on any grid.
+        channels: of the signal.
+        features: numbers in h.
+        next_size: the grid of the level below; None: this is the base, which hands nothing on.
+        shows: how many layers of the network come before the features on the level's own grid, which
+            `ARRN.forward_levels` has: (s, 1, those), times the gate, or those alone of the base; None: it has r.
+        shown: the channels of these features.
+        mixed: h = f + (1 - g + m g) mean over space of network(s), with a number m for each feature, which is learnt
+            from 0 on. Where nothing comes from above, g = 0 and m makes no difference.
+
+    Shape: (batch, channels, *grid), or (batch, channels + 1 + laid_out(features, grid), *grid) -> the same on
+        `next_size`, or (batch, features, 1, ..., 1) of the base.
+
+    >>> junction = VectorJunction(nn.Sequential(nn.Conv2d(3, 20, 3)), channels=3, features=20, next_size=(3, 3))
+    >>> junction(torch.rand(2, 3, 6, 6)).shape
+    torch.Size([2, 7, 3, 3])
+    """
+
+    def __init__(
+        self,
+        network: nn.Sequential,
+        channels: int,
+        features: int,
+        next_size: Sequence[int] | None = None,
+        *,
+        shows: int | None = None,
+        shown: int = 0,
+        mixed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.network, self.channels, self.features = network, channels, features
+        self.next_size = None if next_size is None else tuple(next_size)
+        self.shows, self.shown = shows, shown
+        self.gives_map = shows is not None
+        self.mix = nn.Parameter(torch.zeros(features)) if mixed else None
+
+    @staticmethod
+    def laid_out(features: int, grid: Sequence[int]) -> int:
+        """How many channels on a grid hold so many numbers."""
+        return -(-features // math.prod(grid))
+
+    def forward(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """Runs the junction.
+
+        Args:
+            r: as above.
+            maps: where given, the features on the level's own grid are appended.
+        """
+        k, found = self.channels, r[:, : self.channels]
+        for n, layer in enumerate(self.network):
+            found = layer(found)
+            if maps is not None and n + 1 == self.shows:
+                maps.append(found if self.next_size is None else _beside_signal(found, k))
+        found = found.flatten(2)
+        wide = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
+        h = wide.mean(dim=2)
+        if r.shape[1] > k:
+            gate = r[:, k].flatten(1)[:, :1].to(h.dtype)  # the same at every sample
+            taken = gate if self.mix is None else gate * (1 - self.mix)
+            h = torch.addcmul(h, taken, h, value=-1) + r[:, k + 1 :].flatten(1)[:, : self.features].to(h.dtype)
+        if self.next_size is None:
+            return h.view(*h.shape, *[1] * (r.ndim - 2))
+        count = self.laid_out(self.features, self.next_size)
+        spare = count * math.prod(self.next_size) - self.features
+        return _beside_signal(nn.functional.pad(h, (0, spare)).view(-1, count, *self.next_size), k)
+
+    def without_features(self, r: torch.Tensor) -> torch.Tensor:
+        """(s, 0, 0), of the shape that `maps` have: what there is on this grid of a signal that skips this level."""
+        return torch.cat([r[:, : self.channels], r.new_zeros(r.shape[0], 1 + self.shown, *r.shape[2:])], dim=1)
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}, features={self.features}" + (", ends here" if self.next_size is None else "")
+
+
+def _beside_signal(y: torch.Tensor, channels: int) -> torch.Tensor:
+    """(0, 1, y): zeros in the place of the signal, and a gate that is open."""
+    beside = y.new_zeros(y.shape[0], channels + 1, *y.shape[2:])
+    beside[:, channels] = 1
+    return torch.cat([beside, y], dim=1)

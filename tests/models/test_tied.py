@@ -1,0 +1,154 @@
+"""Tied networks: one CNN at every level, with norms of its own; vectors that meet; weights that are held once."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import arrn
+from arrn.nn import BasicBlock, Borrowed, VectorJunction, count_parameters, multiply_adds
+from arrn.signal import resample
+from arrn.testing import assert_exact_skipping, awaken_norms
+from strategies import relative_error
+
+SMALL = {"sizes": (16, 8, 4), "width": 4, "repeats": (1, 1)}
+LADDERS = [
+    {"sizes": (96, 48, 24, 12)},
+    {"sizes": (33, 20, 9)},
+    {"sizes": ((24, 16), (12, 8), (6, 4)), "base_lift": 1.5},
+    {"sizes": (64, 32, 10), "ndim": 1, "in_channels": 1, "own_repeats": (1, 0, 1), "mixed": True},
+    {"sizes": (12, 6, 3), "ndim": 3, "in_channels": 2, "base_lift": 1},
+    {"sizes": (16, 7), "own_repeats": (2,)},
+]
+
+
+@pytest.mark.parametrize("ladder", LADDERS, ids=lambda ladder: str(ladder["sizes"]))
+def test_designs_are_built_for_any_ladder_and_skip_exactly(ladder: dict[str, object]) -> None:
+    model = arrn.create_model("arrn_mini", width=4, repeats=(1, 1, 1), num_classes=4, **ladder)
+    assert_exact_skipping(model, tolerance=1e-10)
+    assert_exact_skipping(model, dtype=torch.float32, tolerance=1e-4)
+
+
+def test_what_the_designs_cost() -> None:
+    """Million parameters, and million multiply-adds at 32, 16 and 8, as the documents say."""
+    for name, parameters, costs in (("arrn_medium", 6.30, (469, 156, 78)), ("arrn_mini", 0.71, (53, 18, 9))):
+        with torch.device("meta"):
+            model = arrn.create_model(name)
+        assert round(count_parameters(model) / 1e6, 2) == parameters
+        counted = tuple(round(multiply_adds(model.at_resolution(n), (1, 3, n, n)) / 1e6) for n in (32, 16, 8))
+        assert counted == costs
+
+
+@torch.no_grad()
+def test_a_level_alone_is_the_cnn_with_the_norms_of_that_level() -> None:
+    model = arrn.create_model("arrn_mini", **SMALL).eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16))
+    x = torch.randn(2, 3, 8, 8)
+    level, base = model.residuals[1].block, model.base
+    alone = level.network(x).mean(dim=(2, 3))
+    details = x - resample(resample(x, 4), 8)
+    energy = details.square().mean(dim=(1, 2, 3)).unsqueeze(1)
+    gate = energy**2 / (energy**2 + 0.03**4)
+    expected = gate * alone + (1 - gate) * base.network(resample(x, 4)).mean(dim=(2, 3))
+    torch.testing.assert_close(model(x), model.head(expected[:, :, None, None]))
+
+
+@torch.no_grad()
+def test_vectors_meet_by_the_gate_and_are_laid_out_over_the_next_grid() -> None:
+    layer = nn.Conv2d(3, 7, 1)
+    junction = VectorJunction(nn.Sequential(layer), channels=3, features=7, next_size=(2, 3))
+    s, g, f = torch.randn(2, 3, 4, 4), torch.rand(2, 1), torch.randn(2, 7)
+    own = layer(s).mean(dim=(2, 3))
+
+    def numbers(answer: torch.Tensor) -> torch.Tensor:
+        assert answer.shape == (2, 3 + 1 + 2, 2, 3)
+        assert not answer[:, :3].any()
+        assert bool((answer[:, 3] == 1).all())
+        assert not answer[:, 4:].flatten(1)[:, 7:].any()
+        return answer[:, 4:].flatten(1)[:, :7]
+
+    torch.testing.assert_close(numbers(junction(s)), own)
+    laid = nn.functional.pad(f, (0, 9)).view(2, 1, 4, 4)
+    above = torch.cat([s, g.view(2, 1, 1, 1).expand(2, 1, 4, 4), laid], dim=1)
+    torch.testing.assert_close(numbers(junction(above)), f + (1 - g) * own)
+    base = VectorJunction(nn.Sequential(layer), channels=3, features=7, mixed=True)
+    nn.init.constant_(base.mix, 0.25)
+    torch.testing.assert_close(base(above).flatten(1), f + (1 - g + 0.25 * g) * own)
+    torch.testing.assert_close(base(s).flatten(1), own)
+
+
+def test_shared_convolutions_are_counted_saved_and_trained_once(tmp_path: object) -> None:
+    model = arrn.create_model("arrn_mini", **SMALL)
+    owners = {id(part.owner) for part in model.modules() if isinstance(part, Borrowed)}
+    kept = {id(part) for part in model.base.modules() if isinstance(part, nn.Conv2d)}
+    assert owners == kept
+    weights = [name for name in model.state_dict() if name.endswith("weight") and model.state_dict()[name].ndim == 4]
+    assert all(name.startswith("base.") for name in weights)
+    arrn.save(model, tmp_path)
+    loaded = arrn.load(tmp_path)
+    x = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(loaded.eval()(x), model.eval()(x))
+    model.train()(torch.randn(8, 3, 16, 16)).square().sum().backward()
+    assert all(
+        p.grad is not None for name, p in model.named_parameters() if p.requires_grad and "projection" not in name
+    )
+
+
+@torch.no_grad()
+def test_copies_keep_their_own_shared_convolutions() -> None:
+    model = arrn.create_model("arrn_mini", **SMALL).eval()
+    x = torch.randn(2, 3, 16, 16)
+    before, copied = model(x), copy.deepcopy(model)
+    for p in copied.parameters():
+        p.mul_(2)
+    torch.testing.assert_close(model(x), before)
+    assert relative_error(copied(x), before) > 0.1
+    owner = next(part.owner for part in copied.modules() if isinstance(part, Borrowed))
+    assert any(part is owner for part in copied.base.modules())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [16, 8, 4])
+def test_fused_networks_fold_every_norm_and_answer_alike(size: int) -> None:
+    model = arrn.create_model("arrn_mini", **SMALL).double().eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16, dtype=torch.float64))
+    x = torch.randn(2, 3, size, size, dtype=torch.float64)
+    fused = model.at_resolution(size).fuse()
+    assert not any(isinstance(part, nn.BatchNorm2d | Borrowed) for part in fused.modules())
+    assert relative_error(fused(x), model(x)) < 1e-12
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("lift", [1.0, 1.5, 2.0])
+def test_feature_maps_are_on_the_grids_of_the_ladder(lift: float) -> None:
+    model = arrn.create_model("arrn_mini", **SMALL, base_lift=lift).eval()
+    maps = model.forward_levels(torch.randn(2, 3, 16, 16))
+    grids = [tuple(y.shape[2:]) for y in maps]
+    assert grids == [(16, 16), (8, 8), (4, 4), (1, 1)]
+    assert maps[0].shape[1] == maps[1].shape[1] == 3 + 1 + 4
+    low = model.forward_levels(torch.randn(2, 3, 8, 8))
+    assert [y.shape for y in low] == [y.shape for y in maps]
+    assert not low[0][:, 3:].any()
+
+
+def test_a_basic_block_halves_odd_grids_and_any_number_of_axes() -> None:
+    for ndim, grid in ((1, (7,)), (2, (5, 8)), (3, (3, 4, 1))):
+        y = BasicBlock(3, 6, stride=2, ndim=ndim)(torch.rand(2, 3, *grid))
+        assert y.shape == (2, 6, *(-(-n // 2) for n in grid))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 0}, "width must be a whole number of at least 1, got 0"),
+        ({"repeats": ()}, r"repeats must be one number for each stage .* got \(\)"),
+        ({"repeats": (2, 0)}, "repeats must be a whole number of at least 1, got 0"),
+        ({"own_repeats": (1, 1, 1, 1)}, "one for each of the 3 sizes"),
+        ({"base_lift": 0.5}, "base_lift must be a number from 1 to 8, got 0.5"),
+        ({"base_lift": float("nan")}, "base_lift must be a number from 1 to 8, got nan"),
+    ],
+)
+def test_wrong_options_of_a_design_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(arrn.ArrnError, match=message):
+        arrn.create_model("arrn_mini", **options)
