@@ -24,8 +24,8 @@ ort = pytest.importorskip("onnxruntime")
 def saved(path: Path, **options: Any) -> Any:
     """A small network that behaves like a trained one, saved."""
     torch.manual_seed(0)
-    named = {"name": "arrn", "sizes": (9, 4), "features": (4, 6), "depth": 1, "expansion": 2, "num_classes": 4}
-    named |= options
+    ladder = {"sizes": (9, 4), "features": (4, 6), "depth": 1, "expansion": 2}
+    named = {"name": "arrn", "num_classes": 4} | ({} if "name" in options else ladder) | options
     model = arrn.create_model(named.pop("name"), **named)
     awaken_norms(model, torch.randn(6, model.in_channels, *model.grids[0]))
     channels = model.in_channels
@@ -69,6 +69,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "rectangle": {"sizes": ((12, 10), (7, 10), (5, 4)), "features": (4, 6, 8), "policy": "cheap"},
     "difference": {"block": "dense", "form": "difference"},
     "context": {"block": "zero_preserving", "kernel": {"name": "perfect", "boundary": "periodic"}},
+    "tied": {"name": "arrn_mini", "sizes": (12, 6, 3), "width": 4, "repeats": (1, 1)},
+    "pyramid": {"name": "arrn_pyramid", "sizes": (12, 6, 3), "width": 4},
     "sound": {"ndim": 1, "sizes": (60, 30), "in_channels": 1},
     "volume": {"ndim": 3, "sizes": (6, 3), "in_channels": 1},
 }
