@@ -144,6 +144,8 @@ def test_a_basic_block_halves_odd_grids_and_any_number_of_axes() -> None:
         ({"width": 0}, "width must be a whole number of at least 1, got 0"),
         ({"repeats": ()}, r"repeats must be one number for each stage .* got \(\)"),
         ({"repeats": (2, 0)}, "repeats must be a whole number of at least 1, got 0"),
+        ({"repeats": (1,) * 60}, "hidden channels on a grid of 32"),
+        ({"own_repeats": (10**9,)}, "at most 1000"),
         ({"own_repeats": (1, 1, 1, 1)}, "one for each of the 3 sizes"),
         ({"base_lift": 0.5}, "base_lift must be a number from 1 to 8, got 0.5"),
         ({"base_lift": float("nan")}, "base_lift must be a number from 1 to 8, got nan"),
