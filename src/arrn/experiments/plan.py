@@ -15,7 +15,8 @@ from arrn.experiments.results import EXPERIMENTS
 from arrn.models import DESIGNS
 from arrn.models.fixed import BASELINES
 from arrn.models.transplanting import TRANSPLANTS
-from arrn.training import FRONTIER
+from arrn.runs.settings import RunSettings
+from arrn.training import FRONTIER, recipe_for
 
 # The order in which they are worth running: the first three tell most about the paper's claim.
 _FIRST_BASELINES = ("resnet18", "mobilenet_v3_large", "efficientnet_v2_s")
@@ -87,6 +88,27 @@ class PlannedRun:
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
+def settings_of(
+    run: PlannedRun, dataset: str, seed: int = 0, data: str | None = None, epochs: int | None = None
+) -> RunSettings:
+    """The settings of a run of the plan.
+
+    Args:
+        run: of the plan.
+        dataset: its name.
+        seed: of everything random.
+        data: the root of the data set, None for its own place.
+        epochs: instead of the recipe's; a shorter run warms up for as large a part of it.
+
+    >>> settings_of(plan("cifar10")[0], "cifar10", epochs=5).recipe.epochs
+    5
+    """
+    recipe = recipe_for(dataset).with_options(run.recipe)
+    if epochs is not None:
+        recipe = recipe.with_options({"warm_up": recipe.warm_up * epochs / recipe.epochs, "epochs": epochs})
+    return RunSettings(dataset, run.model, run.options, recipe, seed, data=data)
 
 
 def plan(dataset: str) -> list[PlannedRun]:
