@@ -67,6 +67,19 @@ def test_a_job_leaves_a_result_of_everything(done: Job) -> None:
     assert result.training_seconds > 0
     assert result.provenance["torch"]
     assert result.timings == []
+    assert result.own_kernel == []
+
+
+def test_images_of_approximate_kernels_are_also_lowered_by_the_networks_own(easy: Path, tmp_path: Path) -> None:
+    job = tiny_job(easy, tmp_path)
+    poor = dataclasses.replace(job.settings, options=job.settings.options | {"kernel": "poor"})
+    said: list[str] = []
+    carry_out(dataclasses.replace(job, settings=poor), say=said.append)
+    (result,) = read_results(job.results)
+    assert "again, with images lowered by the poor kernel" in said
+    assert result.report.facts["resampler"] == "perfect"
+    settings = [(each["resolution"], each["adapt"], each["policy"]) for each in result.report.results]
+    assert [(each["resolution"], each["adapt"], each["policy"]) for each in result.own_kernel] == settings
 
 
 def test_how_far_a_job_is(easy: Path, done: Job, tmp_path: Path) -> None:
