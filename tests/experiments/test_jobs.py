@@ -107,6 +107,9 @@ def test_a_result_from_before_an_option_was_there_has_its_default(easy: Path, do
     assert "shares" not in older.recipe
     assert older.full_recipe == result.full_recipe
     assert not differences_from(older, done.settings)
+    cheap = dataclasses.replace(done.settings, recipe=done.settings.recipe.with_options({"policy": "cheap"}))
+    assert differences_from(result, cheap) == ["policy was 'exact' and is now 'cheap'"]
+    assert not differences_from(dataclasses.replace(result, dropout=None), cheap)  # a network that does not adapt
     changed = dataclasses.replace(done.settings, recipe=done.settings.recipe.with_options({"cutout": 0.5}))
     assert differences_from(older, changed) == ["cutout was 0.0 and is now 0.5"]
 

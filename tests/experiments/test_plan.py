@@ -126,12 +126,6 @@ def test_images_as_large_as_imagenets_have_no_rivals_with_a_stem_for_small_ones(
     assert random.recipe == {"resolutions": [224, 168, 112, 84, 56, 42, 28]}
 
 
-def test_designs_are_evaluated_by_their_own_policy_and_others_by_the_recipes() -> None:
-    runs = {run.name: settings_of(run, "tinyimagenet") for run in plan("tinyimagenet")}
-    assert DESIGNS["arrn_tinyimagenet"].policy == runs["arrn_tinyimagenet"].recipe.policy == "exact"
-    assert runs["arrn_resnet18"].recipe.policy == recipe_for("tinyimagenet").policy == "cheap"
-
-
 def test_shorter_runs_warm_up_for_as_large_a_part() -> None:
     (run,) = choose(plan("cifar10"), "frontier", ["arrn_mini"])
     assert settings_of(run, "cifar10", epochs=50).recipe.warm_up == FRONTIER.warm_up / 2

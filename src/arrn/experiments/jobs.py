@@ -151,6 +151,7 @@ def differences_from(result: Result, settings: RunSettings) -> list[str]:
     found = {**result.full_recipe, **result.model["options"]}
     # Those of a switchable network are filled in when it is built.
     filled = {"resolutions"} if not settings.recipe.resolutions else set()
+    filled |= set() if result.adaptive else {"policy"}  # which changes nothing there
     # A named design tells its numbers nowhere: where they changed since, so did what they cost.
     if settings.model in DESIGNS:
         wanted, found = wanted | _costs_now(result), found | _costs_then(result)

@@ -146,12 +146,11 @@ def _in_order(runs: Sequence[PlannedRun], first: Sequence[str]) -> list[PlannedR
 
 
 def _adaptive(design: str, kernel: str, experiments: tuple[str, ...]) -> list[PlannedRun]:
-    """The design with its own Laplacian dropout, and without; evaluated by its own policy, not by the recipe's."""
+    """The design with its own Laplacian dropout, and without."""
     name = design if kernel == "perfect" else f"{design}-{kernel}"
-    policy = {"policy": DESIGNS[design].policy}
     return [
-        PlannedRun(name, experiments, design, {"kernel": kernel}, policy),
-        PlannedRun(f"{name}-no-dropout", experiments, design, {"kernel": kernel, "dropout": 0.0}, policy),
+        PlannedRun(name, experiments, design, {"kernel": kernel}),
+        PlannedRun(f"{name}-no-dropout", experiments, design, {"kernel": kernel, "dropout": 0.0}),
     ]
 
 
