@@ -94,14 +94,22 @@ def overall_tree_figure(datasets: Mapping[str, Sequence[Run]]) -> Drawing | None
 
     Accuracies are averaged over the resolutions of a data set, then over data sets, which weigh the same.
     """
+    complete, tree = overall_tree(datasets)
+    if tree is None:
+        return None
+    concerned = [name for name, runs in datasets.items() if _one_network(runs)]
+    lacking = tuple(f"a complete ablation of {name}" for name in concerned if name not in complete)
+    title = f"accuracy averaged over resolutions, then over {', '.join(complete)}"
+    return Drawing("tree-all", draw_decision_tree(tree, title), lacking)
+
+
+def overall_tree(datasets: Mapping[str, Sequence[Run]]) -> tuple[list[str], Decision | None]:
+    """The data sets that have every combination, and the tree over all of them; no tree for fewer than two."""
     found = {name: _means(_accuracies(_one_network(runs))) for name, runs in datasets.items()}
     complete = {name: means for name, means in found.items() if means is not None}
     if len(complete) < 2:
-        return None
-    tree = decision_tree({each: fmean(means[each] for means in complete.values()) for each in _WANTED})
-    lacking = tuple(f"a complete ablation of {name}" for name in found if name not in complete)
-    title = f"accuracy averaged over resolutions, then over {', '.join(complete)}"
-    return Drawing("tree-all", draw_decision_tree(tree, title), lacking)
+        return list(complete), None
+    return list(complete), decision_tree({each: fmean(means[each] for means in complete.values()) for each in _WANTED})
 
 
 def ablation_tree(runs: Sequence[Run]) -> Decision | None:

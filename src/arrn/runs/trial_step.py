@@ -93,7 +93,7 @@ def try_steps(
     """
     device = next(model.parameters()).device
     step = make_step(model.train())
-    limit, first = 2 * _PART_OF_FREE * free, min(_SMALLEST, most)
+    limit, first = 2 * _PART_OF_FREE * free, min(max(_SMALLEST, step.least_batch), most)
     try:
         work, seconds = _measured(step, first, form, grid, device, limit, 0)
         rooms = (_PART_OF_FREE * free / max(work.gradients, 1), 2 * _PATIENCE / max(seconds, 1e-9))
