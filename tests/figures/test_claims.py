@@ -56,7 +56,8 @@ def test_a_transplant_below_its_original_is_listed_with_the_resolutions() -> Non
     found = [results["resnet18"], dataclasses.replace(results["arrn_resnet18"], report=report)]
     text = claims_page(group_runs(found)).text
     assert text is not None
-    assert "Transplants that are below their originals at some resolution:\n\n- sample, `arrn_resnet18`: by 31.0 at 32, " in text
+    title = "Transplants that are below their originals at some resolution"
+    assert f"{title}:\n\n- sample, `arrn_resnet18`: by 31.0 at 32, " in text
 
 
 def test_the_ablations_of_several_data_sets_are_judged_together_too() -> None:

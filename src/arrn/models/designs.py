@@ -117,8 +117,8 @@ DESIGNS = {
         blockless=(64, 32, 16),
         block_dropout=0.15,
     ),
-    # Not the paper's. At 224x224 hidden channels are what takes memory in training, so the top is narrow; in all it does
-    # 1.1 times the multiply-adds of ResNet18, and 0.7 times at 28x28.
+    # Not the paper's. At 224x224 hidden channels are what takes memory in training, so the top is narrow. In all it
+    # does 1.1 times the multiply-adds of ResNet18, and 0.7 times at 28x28.
     "arrn_imagenette224": Design(
         purpose="Imagenette at 224x224",
         sizes=(224, 112, 56, 28, 14),
