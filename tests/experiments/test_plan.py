@@ -126,6 +126,12 @@ def test_images_as_large_as_imagenets_have_no_rivals_with_a_stem_for_small_ones(
     assert random.recipe == {"resolutions": [224, 168, 112, 84, 56, 42, 28]}
 
 
+def test_all_networks_on_tinyimagenet_are_trained_for_as_many_epochs_as_its_arrn() -> None:
+    runs = [run for run in plan("tinyimagenet") if "frontier" not in run.experiments]
+    assert {settings_of(run, "tinyimagenet").recipe.epochs for run in runs} == {40}
+    assert {settings_of(run, "cifar100").recipe.epochs for run in plan("cifar100")} == {100}
+
+
 def test_shorter_runs_warm_up_for_as_large_a_part() -> None:
     (run,) = choose(plan("cifar10"), "frontier", ["arrn_mini"])
     assert settings_of(run, "cifar10", epochs=50).recipe.warm_up == FRONTIER.warm_up / 2
