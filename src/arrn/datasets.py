@@ -45,6 +45,8 @@ DATASETS = {
     "imagenette": DatasetFacts(access="unpack", reproduced=False),
     # Of STL10's size and number of classes, for where STL10 is not at hand; not one of the paper's.
     "imagenette96": DatasetFacts(design="arrn_stl10", size=96, recipe="paper_larger_images"),
+    # Larger images than any of the paper's: ten classes of ImageNet as networks for ImageNet take them.
+    "imagenette224": DatasetFacts(design="arrn_imagenette224", size=224, recipe="paper_larger_images"),
     # Beyond the paper: sound, a second of it at 8, 4 and 2 kHz, and volumes, in the sizes that MedMNIST publishes.
     "fsdd": DatasetFacts(
         design="arrn_audio_small", size=8000, recipe="few_sounds", resolutions=(8000, 4000, 2000), seconds=1.0

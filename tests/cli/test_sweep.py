@@ -46,7 +46,7 @@ def test_a_long_design_leaves_room_for_the_rest(
     arrn_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     ladder = ["--sizes", "32,30,28,26,24,22,20,18,16,14,12,10,8", "--features", ",".join(["256"] * 13)]
-    monkeypatch.setattr("arrn.cli.sweep.print_wide", Console(width=width).print)
+    monkeypatch.setattr("arrn.cli.fleet.print_wide", Console(width=width).print)
     table = arrn_command("sweep", "sample", *ladder, "--out", tmp_path, "--list").out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if line.startswith("│")]
     assert [rows[0][1], *rows[0][3:]] == ["arrn", "100", "to do"]

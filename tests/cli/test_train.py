@@ -58,7 +58,7 @@ def test_flags_override_the_file_and_the_file_the_defaults(arrn_command: Command
 
 @pytest.mark.parametrize(
     ("dataset", "model", "policy"),
-    [("sample", "arrn_small", "exact"), ("cifar10", "arrn_cifar10", "exact"), ("cifar100", "arrn_cifar100", "exact")],
+    [("sample", "arrn_small", "exact"), ("cifar10", "arrn_cifar10", "exact"), ("stl10", "arrn_stl10", "exact")],
 )
 def test_each_data_set_has_its_usual_model_and_recipe(
     arrn_command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset: str, model: str, policy: str

@@ -9,7 +9,7 @@ import pytest
 
 from arrn.errors import ArrnError, RunError
 from arrn.experiments import read_results
-from arrn.experiments.jobs import Job, _differences, carry_out, measure_times, read_job, write_job
+from arrn.experiments.jobs import Job, carry_out, differences_from, measure_times, read_job, write_job
 from arrn.models import DESIGNS, registry
 from arrn.models.designs import design_builder
 from arrn.runs import Machine, RunSettings
@@ -67,6 +67,19 @@ def test_a_job_leaves_a_result_of_everything(done: Job) -> None:
     assert result.training_seconds > 0
     assert result.provenance["torch"]
     assert result.timings == []
+    assert result.own_kernel == []
+
+
+def test_images_of_approximate_kernels_are_also_lowered_by_the_networks_own(easy: Path, tmp_path: Path) -> None:
+    job = tiny_job(easy, tmp_path)
+    poor = dataclasses.replace(job.settings, options=job.settings.options | {"kernel": "poor"})
+    said: list[str] = []
+    carry_out(dataclasses.replace(job, settings=poor), say=said.append)
+    (result,) = read_results(job.results)
+    assert "again, with images lowered by the poor kernel" in said
+    assert result.report.facts["resampler"] == "perfect"
+    settings = [(each["resolution"], each["adapt"], each["policy"]) for each in result.report.results]
+    assert [(each["resolution"], each["adapt"], each["policy"]) for each in result.own_kernel] == settings
 
 
 def test_how_far_a_job_is(easy: Path, done: Job, tmp_path: Path) -> None:
@@ -93,9 +106,12 @@ def test_a_result_from_before_an_option_was_there_has_its_default(easy: Path, do
     older = dataclasses.replace(result, recipe={name: result.recipe[name] for name in list(result.recipe)[:14]})
     assert "shares" not in older.recipe
     assert older.full_recipe == result.full_recipe
-    assert not _differences(older, done.settings)
+    assert not differences_from(older, done.settings)
+    cheap = dataclasses.replace(done.settings, recipe=done.settings.recipe.with_options({"policy": "cheap"}))
+    assert differences_from(result, cheap) == ["policy was 'exact' and is now 'cheap'"]
+    assert not differences_from(dataclasses.replace(result, dropout=None), cheap)  # a network that does not adapt
     changed = dataclasses.replace(done.settings, recipe=done.settings.recipe.with_options({"cutout": 0.5}))
-    assert _differences(older, changed) == ["cutout was 0.0 and is now 0.5"]
+    assert differences_from(older, changed) == ["cutout was 0.0 and is now 0.5"]
 
 
 def test_a_design_that_changed_since_is_another_run(
@@ -107,7 +123,7 @@ def test_a_design_that_changed_since_is_another_run(
     assert job.state() == "finished"
     deeper = dataclasses.replace(DESIGNS["arrn_small"], depth=(1, 1, 3))
     monkeypatch.setitem(registry._builders, "arrn_small", design_builder(deeper))
-    with pytest.raises(ArrnError, match=r"other settings: parameters was \{'base': 1.*\} and is now"):
+    with pytest.raises(ArrnError, match=r"other settings: the number of parameters was \d+ and is now"):
         job.state()
 
 

@@ -8,7 +8,7 @@ import torch
 from arrn.datasets import DATASETS, REPRODUCED
 from arrn.errors import ArrnError
 from arrn.experiments.costs import list_multiply_adds
-from arrn.experiments.plan import choose, plan, resolutions_for
+from arrn.experiments.plan import choose, plan, resolutions_for, settings_of
 from arrn.models import DESIGNS, create_model, model_options
 from arrn.training import FRONTIER, recipe_for
 
@@ -101,9 +101,41 @@ def test_sound_and_volumes_have_the_arrn_with_and_without_dropout(dataset: str, 
     assert set(resolutions_for(DATASETS[dataset].size, dataset)) <= set(DESIGNS[design].sizes)
 
 
-def test_transplants_are_trained_with_the_dropout_of_the_data_sets_design() -> None:
-    (run,) = choose(plan("cifar10"), "generalization", ["arrn_resnet18"])
-    assert run.options == {"dropout": DESIGNS["arrn_cifar10"].dropout}
+def test_transplants_have_a_dropout_of_their_own() -> None:
+    runs = [run for run in choose(plan("cifar10"), "generalization") if run.name.startswith("arrn_")]
+    assert len(runs) == 7
+    assert all(0 < run.options["dropout"] < DESIGNS["arrn_cifar10"].dropout for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "first"),
+    [
+        ("cifar100", ["arrn_cifar100", "arrn_cifar100-no-dropout", "arrn_cifar100-fair"]),
+        ("tinyimagenet", ["arrn_tinyimagenet", "arrn_tinyimagenet-no-dropout", "resnet18", "mobilenet_v3_large"]),
+        ("imagenette224", ["arrn_imagenette224", "arrn_imagenette224-no-dropout", "resnet18"]),
+    ],
+)
+def test_what_tells_most_about_a_data_set_comes_first(dataset: str, first: list[str]) -> None:
+    assert [run.name for run in plan(dataset)][: len(first)] == first
+
+
+def test_images_as_large_as_imagenets_have_no_rivals_with_a_stem_for_small_ones() -> None:
+    names = {run.name for run in plan("imagenette224")}
+    assert "resnet18-random-resolution" in names
+    assert not [name for name in names if "small_stem" in name or "switchable" in name or "specialist" in name]
+    (random,) = choose(plan("imagenette224"), "rivals")
+    assert random.recipe == {"resolutions": [224, 168, 112, 84, 56, 42, 28]}
+
+
+def test_all_networks_on_tinyimagenet_are_trained_for_as_many_epochs_as_its_arrn() -> None:
+    runs = [run for run in plan("tinyimagenet") if "frontier" not in run.experiments]
+    assert {settings_of(run, "tinyimagenet").recipe.epochs for run in runs} == {40}
+    assert {settings_of(run, "cifar100").recipe.epochs for run in plan("cifar100")} == {100}
+
+
+def test_shorter_runs_warm_up_for_as_large_a_part() -> None:
+    (run,) = choose(plan("cifar10"), "frontier", ["arrn_mini"])
+    assert settings_of(run, "cifar10", epochs=50).recipe.warm_up == FRONTIER.warm_up / 2
 
 
 def test_runs_are_chosen_by_name_or_pattern() -> None:
@@ -127,6 +159,7 @@ def test_runs_are_chosen_by_name_or_pattern() -> None:
         (32, (32, 28, 24, 20, 16, 12, 8, 6, 4)),
         (64, (64, 56, 48, 40, 32, 24, 16, 12, 8)),
         (96, (96, 80, 64, 48, 32, 24, 16, 12)),
+        (224, (224, 160, 112, 80, 56, 40, 28)),
     ],
 )
 def test_each_size_has_its_resolutions(size: int, resolutions: tuple[int, ...]) -> None:

@@ -52,6 +52,7 @@ def example(name: str = "arrn_small", seed: int = 0, **changes: Any) -> Result:
         "command": "arrn reproduce robustness --dataset sample",
         "discrepancies": [{"resolution": 4, "discrepancy": 1e-7}],
         "timings": [],
+        "own_kernel": [],
     }
     return Result(**(content | changes))
 
@@ -76,6 +77,26 @@ def test_points_are_those_of_the_runs_own_policy() -> None:
     assert fixed.accuracies() == fixed.accuracies(adapt=False) == {8: 0.3}
 
 
+def test_images_lowered_by_the_networks_own_kernel_are_a_second_report() -> None:
+    result = example()
+    assert result.lowered_by_own_kernel() is result  # the perfect kernel is its own
+    assert example(kernel="poor").lowered_by_own_kernel() is None
+    assert example("resnet18", dropout=None, kernel=None).lowered_by_own_kernel() is None
+    own = [answer(8, True, "exact", 1), answer(8, False, "exact", 2)]
+    lowered = example(kernel="poor", own_kernel=own).lowered_by_own_kernel()
+    assert lowered is not None
+    assert (lowered.accuracies(), lowered.accuracies(adapt=False)) == ({8: 0.1}, {8: 0.2})
+
+
+def test_a_file_from_before_there_was_a_second_report_is_read(tmp_path: Path) -> None:
+    path = write_result(example(), tmp_path)
+    document = json.loads(path.read_text())
+    del document["own_kernel"]
+    path.write_text(json.dumps(document))
+    (result,) = read_results(tmp_path)
+    assert not result.own_kernel
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -86,6 +107,7 @@ def test_points_are_those_of_the_runs_own_policy() -> None:
         ({"timings": [3]}, r"timings\[0\] should be an object, got 3"),
         ({"training_seconds": float("inf")}, r"training_seconds should be a finite number, got inf"),
         ({"recipe": {"epochs": 3, "policy": "x", "resolutions": []}}, r"no answers at the run's own policy, 'x'"),
+        ({"own_kernel": [{"resolution": 8}]}, r"own_kernel\[0\] has no 'adapt'"),
         ({"experiments": ["speed"]}, r"experiments are robustness, .*; got 'speed'"),
     ],
 )

@@ -49,6 +49,27 @@ def test_what_contradicts_the_paper_is_said_plainly() -> None:
     assert "- sample, `resnet18`: by " in text
 
 
+def test_a_transplant_below_its_original_is_listed_with_the_resolutions() -> None:
+    results = {run.name: invent(run) for run in plan("sample")}
+    worse = [{**point, "accuracy": point["accuracy"] - 0.3} for point in results["arrn_resnet18"].report.results]
+    report = dataclasses.replace(results["arrn_resnet18"].report, results=worse)
+    found = [results["resnet18"], dataclasses.replace(results["arrn_resnet18"], report=report)]
+    text = claims_page(group_runs(found)).text
+    assert text is not None
+    title = "Transplants that are below their originals at some resolution"
+    assert f"{title}:\n\n- sample, `arrn_resnet18`: by 31.0 at 32, " in text
+
+
+def test_the_ablations_of_several_data_sets_are_judged_together_too() -> None:
+    results = [result for name in ("sample", "cifar10") for result in invent_all(dataset=name)]
+    text = claims_page(group_runs(results)).text
+    assert text is not None
+    assert "Averaged over cifar10, sample, as in the paper:" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("- Adaptation helps after dropout")]
+    assert line.endswith("**yes**: 8 of the 8 factors that differ from 1.000, of 12")
+    assert "Averaged over" not in (claims_page(group_runs(invent_all())).text or "")
+
+
 def test_a_claim_without_its_runs_is_not_known_and_says_why() -> None:
     found = cells([result for result in invent_all() if result.name == "arrn_small"])
     assert found["Laplacian dropout up to doubles accuracy at low resolutions"] == "not known: not run without dropout"

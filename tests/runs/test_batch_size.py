@@ -55,6 +55,22 @@ def test_a_trial_does_not_change_the_network_that_it_copies() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(resolutions=(32, 24, 16, 12, 8, 6, 4)),
+        Recipe(resolutions=(32, 16, 8), shares=((32, 0.8), (16, 0.12), (8, 0.08)), views=2, optimizer="sgd"),
+    ],
+)
+def test_a_trial_has_images_enough_for_every_resolution_of_a_switchable_network(recipe: Recipe) -> None:
+    def with_recipe(network: torch.nn.Module) -> TrainingStep:
+        return TrainingStep(network, Augmentation(Normalisation((0.5,) * 3, (0.5,) * 3)), recipe, 1, 0)
+
+    model = create_model("resnet18_switchable", sizes=recipe.resolutions, width=4)
+    cost = try_steps(model, with_recipe, IMAGE, (32, 32), free=8 * GIGABYTE, most=128)
+    assert 16 < cost.tried < 128
+
+
 def test_a_trial_that_does_not_fit_is_refused_not_killed() -> None:
     with pytest.raises(ArrnError, match=r"a training step on 4 images at 32 takes more than .*, and 0.005 GB are free"):
         cost_of(free=5e6)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from arrn.cli.console import console, say, shown
+from arrn.cli.console import console, print_wide, say, shown
 from arrn.cli.progress import board, watch
 from arrn.errors import ArrnError, RunError
 
@@ -149,17 +149,25 @@ def _tell_failures(ended: Sequence[JobProgress]) -> RunError | None:
     return RunError(wrong) if failed else None
 
 
-def job_table(jobs: Sequence[Job], title: str) -> Table:
-    """A row for each job: what it is and how far."""
+def list_jobs(jobs: Sequence[Job], title: str) -> None:
+    """Prints a row for each job: what it is and how far; below, what differs where there is a run of other settings."""
     table = Table(title=shown(title, "table.title"))
     for column in ("run", "model", "experiments", "epochs", "state"):
         # Names of designs may be longer than a terminal is wide: they fold, so that the rest is seen.
         short = column in ("epochs", "state")
         table.add_column(column, justify="right" if column == "epochs" else "left", no_wrap=short, overflow="fold")
+    reasons = []
     for job in jobs:
+        try:
+            state = job.state()
+        except ArrnError as error:
+            state = "differs"
+            reasons.append(f"{job.title} differs: {error}")
         cells = (job.title, job.settings.model, ", ".join(job.experiments))
-        table.add_row(*map(shown, cells), str(job.settings.recipe.epochs), job.state())
-    return table
+        table.add_row(*map(shown, cells), str(job.settings.recipe.epochs), state)
+    print_wide(table)
+    for reason in reasons:
+        say(reason)
 
 
 def job(

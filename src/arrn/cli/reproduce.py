@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arrn.cli.console import Data, data_root, print_wide, say
-from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, job_table
+from arrn.cli.console import Data, data_root, say
+from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, list_jobs
 from arrn.datasets import REPRODUCED
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
@@ -70,7 +70,7 @@ def reproduce(
         for run in runs
     ]
     if list_:
-        print_wide(job_table(chosen, f"{experiment} on {dataset}"))
+        list_jobs(chosen, f"{experiment} on {dataset}")
         return
     to_do = [job for job in chosen if job.state() != "finished"]
     for job in chosen:
@@ -98,13 +98,9 @@ def _job(
     machine: Machine,
 ) -> Job:
     from arrn.experiments.jobs import Job
-    from arrn.runs import RunSettings
-    from arrn.training import recipe_for
+    from arrn.experiments.plan import settings_of
 
-    recipe = recipe_for(dataset).with_options(run.recipe)
-    if epochs is not None:  # a shorter run warms up for as large a part of it
-        recipe = recipe.with_options({"warm_up": recipe.warm_up * epochs / recipe.epochs, "epochs": epochs})
-    settings = RunSettings(dataset, run.model, run.options, recipe, seed, data=data)
+    settings = settings_of(run, dataset, seed, data, epochs)
     again = f"arrn reproduce {run.experiments[0]} --dataset {dataset} --only {run.name} --seeds {seed + 1}"
     command = again + ("" if epochs is None else f" --epochs {epochs}")
     return Job(

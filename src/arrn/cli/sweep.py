@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arrn.cli.console import Data, data_root, numbers, print_wide, say, set_or_path, whole_numbers
-from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, job_table
+from arrn.cli.console import Data, data_root, numbers, say, set_or_path, whole_numbers
+from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, list_jobs
 from arrn.cli.standings import show_standings
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError
@@ -155,7 +155,7 @@ def sweep(
     if list_:
         if designs:
             begun = Halving(EveryDesign(designs), each, jobs_of, judged)
-            print_wide(job_table(begun.first_round(), title))
+            list_jobs(begun.first_round(), title)
         else:
             say(title)
         if rounds > 1 or trials:

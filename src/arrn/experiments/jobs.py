@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import nn
 
 from arrn.data import Examined, Normalisation
 from arrn.errors import ArrnError, first_line
-from arrn.evaluation import Report, affordable_batch
+from arrn.evaluation import Report, Resampler, affordable_batch
 from arrn.experiments.costs import (
     count_parameter_range,
     list_multiply_adds,
@@ -24,6 +24,7 @@ from arrn.experiments.costs import (
 from arrn.experiments.plan import resolutions_for
 from arrn.experiments.results import Result, check_shape, read_result, result_path, write_result
 from arrn.models import DESIGNS, create_model
+from arrn.nn import ARRN
 from arrn.nn.network import as_network, config_of
 from arrn.reading import read_document
 from arrn.runs.device import pick_device
@@ -33,6 +34,7 @@ from arrn.runs.settings import Machine, RunSettings, read_run_file, read_setting
 from arrn.runs.splits import open_split
 from arrn.runs.training import run_training
 from arrn.signal.grid import grid_of
+from arrn.signal.kernels import kernel_options
 from arrn.signal.resample import resample
 from arrn.training import Watcher, read_recipe
 from arrn.training.log import read_log
@@ -127,7 +129,7 @@ class Job:
         if not has_ended:
             return None
         result = read_result(path)
-        if differences := _differences(result, self.settings):
+        if differences := differences_from(result, self.settings):
             raise ArrnError(
                 f"{path} is of a run with other settings: {'; '.join(differences)}; "
                 "remove it, or give another --results"
@@ -143,12 +145,13 @@ class Job:
         return "interrupted" if read_settings(self.folder) is not None else "to do"
 
 
-def _differences(result: Result, settings: RunSettings) -> list[str]:
-    """How the settings differ from those that a result came from, in words."""
+def differences_from(result: Result, settings: RunSettings) -> list[str]:
+    """How settings differ from those that a result came from, in words; nothing where they are the same."""
     wanted: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(settings.recipe), **settings.options}))
     found = {**result.full_recipe, **result.model["options"]}
     # Those of a switchable network are filled in when it is built.
     filled = {"resolutions"} if not settings.recipe.resolutions else set()
+    filled |= set() if result.adaptive else {"policy"}  # which changes nothing there
     # A named design tells its numbers nowhere: where they changed since, so did what they cost.
     if settings.model in DESIGNS:
         wanted, found = wanted | _costs_now(result), found | _costs_then(result)
@@ -160,17 +163,23 @@ def _differences(result: Result, settings: RunSettings) -> list[str]:
 
 
 def _costs_then(result: Result) -> dict[str, Any]:
-    top = max(entry["resolution"] for entry in result.multiply_adds)
-    costs = [entry["multiply_adds"] for entry in result.multiply_adds if entry["resolution"] == top]
-    return {"parameters": dict(result.parameters), f"multiply-adds at {top}": costs}
+    return _costs(result.parameters, result.multiply_adds)
 
 
 def _costs_now(result: Result) -> dict[str, Any]:
     top = max(entry["resolution"] for entry in result.multiply_adds)
     with torch.device("meta"):
         model = create_model(result.model["name"], **result.model["options"])
-        costs = [entry["multiply_adds"] for entry in list_multiply_adds(model, [top])]
-        return {"parameters": count_parameter_range(model), f"multiply-adds at {top}": costs}
+        return _costs(count_parameter_range(model), list_multiply_adds(model, [top]))
+
+
+def _costs(parameters: Mapping[str, int], multiply_adds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    top = max(multiply_adds, key=lambda entry: (int(entry["resolution"]), bool(entry["adapt"])))
+    return {
+        "the number of parameters": parameters["total"],
+        "the number of parameters at the base": parameters["base"],
+        f"the number of multiply-adds at {top['resolution']}": top["multiply_adds"],
+    }
 
 
 def write_job(job: Job) -> Path:
@@ -221,19 +230,29 @@ def carry_out(
         examined = open_split(job.settings, job.split)
         resolutions = resolutions_for(max(map(max, examined.sizes)), job.dataset)
         say(f"evaluating at {', '.join(map(str, resolutions))}")
-        report = evaluate_run(
-            job.folder,
-            resolutions,
-            data=job.settings.data,
-            split=job.split,
-            device=job.machine.device,
-            stream=job.machine.stream,
-            workers=job.machine.workers,
-        )
+        report = _evaluated(job, resolutions, None)
         model, _, normalisation = load_network(job.folder, device)
+        kernel = as_network(model).kernel if isinstance(model, ARRN) else None
+        own: Sequence[Mapping[str, Any]] = ()
+        if kernel is not None and kernel.name != "perfect":
+            say(f"again, with images lowered by the {kernel.name} kernel")
+            own = _evaluated(job, resolutions, kernel_options(kernel)).results
         images = _first_images(examined, normalisation, device)
         discrepancies = measure_discrepancies(model.eval(), images, resolutions)
-        return write_result(_result(job, model, report, resolutions, discrepancies), job.results)
+        return write_result(_result(job, model, report, own, resolutions, discrepancies), job.results)
+
+
+def _evaluated(job: Job, resolutions: Sequence[int], resampler: Resampler | None) -> Report:
+    return evaluate_run(
+        job.folder,
+        resolutions,
+        data=job.settings.data,
+        split=job.split,
+        resampler=resampler,
+        device=job.machine.device,
+        stream=job.machine.stream,
+        workers=job.machine.workers,
+    )
 
 
 def _first_images(examined: Examined, normalisation: Normalisation, device: torch.device) -> torch.Tensor:
@@ -244,7 +263,12 @@ def _first_images(examined: Examined, normalisation: Normalisation, device: torc
 
 
 def _result(
-    job: Job, model: nn.Module, report: Report, resolutions: tuple[int, ...], discrepancies: list[dict[str, Any]]
+    job: Job,
+    model: nn.Module,
+    report: Report,
+    own_kernel: Sequence[Mapping[str, Any]],
+    resolutions: tuple[int, ...],
+    discrepancies: list[dict[str, Any]],
 ) -> Result:
     config = config_of(model)
     network = as_network(model)
@@ -266,6 +290,7 @@ def _result(
         provenance=read_run_file(job.folder).get("provenance", {}),
         command=job.command,
         discrepancies=discrepancies,
+        own_kernel=own_kernel,
     )
 
 

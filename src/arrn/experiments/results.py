@@ -44,6 +44,8 @@ class Result:
             first test images: {"resolution", "discrepancy"}; for an ARRN.
         timings: inference over the whole split: {"resolution", "adapt", "seconds" (the median), "lower" and "upper"
             (quartiles), "samples", "batch_size", "precision", "device" (the GPU or processor)}; where measured.
+        own_kernel: the report's results once more, with samples lowered by the network's own kernel instead of the
+            perfect one; for an ARRN with another kernel.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Result:
     command: str
     discrepancies: Sequence[Mapping[str, Any]] = ()
     timings: Sequence[Mapping[str, Any]] = ()
+    own_kernel: Sequence[Mapping[str, Any]] = ()
 
     @property
     def epochs(self) -> int:
@@ -87,6 +90,14 @@ class Result:
     def accuracies(self, adapt: bool = True) -> dict[int, float]:
         """Accuracy at each resolution, lowest first, at the run's own policy."""
         return {point["resolution"]: point["accuracy"] for point in self.points(adapt)}
+
+    def lowered_by_own_kernel(self) -> Result | None:
+        """The same result with samples lowered by the network's own kernel; None where that was not evaluated."""
+        if self.kernel == "perfect":
+            return self
+        if not self.own_kernel:
+            return None
+        return dataclasses.replace(self, report=dataclasses.replace(self.report, results=self.own_kernel))
 
     @property
     def full_recipe(self) -> dict[str, Any]:
@@ -119,7 +130,7 @@ def read_result(path: Path) -> Result:
     Raises:
         ArrnError: names the file, and the field that is not what it should be.
     """
-    document = read_document(path, FORMAT, FORMAT_VERSION)
+    document = {"own_kernel": []} | read_document(path, FORMAT, FORMAT_VERSION)  # older files do not have it
     check_shape(document, RESULT_SHAPE, str(path))
     content = {entry.name: document[entry.name] for entry in dataclasses.fields(Result)}
     for name in content["experiments"]:
@@ -133,19 +144,25 @@ def read_result(path: Path) -> Result:
 
 def _check_answers(result: Result, where: str) -> None:
     """Refuses a report that figures could not be drawn of."""
-    for number, answer in enumerate(result.report.results):
-        place = f"{where}.report.results[{number}]"
-        if len(answer["interval"]) != 2:
-            raise ArrnError(f"{place}.interval should be two numbers, got {answer['interval']!r:.80}")
-        check_shape(answer.get("agreement", 0), Number, f"{place}.agreement")
-        shares = [answer["accuracy"], answer["balanced_accuracy"], answer.get("agreement", 0), *answer["interval"]]
-        if not all(0 <= share <= 1 for share in shares):
-            raise ArrnError(f"{place} should have shares from 0 to 1, got {shares!r:.80}")
-        for name, least in (("resolution", 1), ("total", 1), ("correct", 0)):
-            if answer[name] is not None and answer[name] < least:
-                raise ArrnError(f"{place}.{name} should be at least {least}, got {answer[name]}")
-    if not (result.points() and result.points(adapt=False)):
-        raise ArrnError(f"{where}: the report has no answers at the run's own policy, {result.recipe['policy']!r:.80}")
+    for name, answers in (("report.results", result.report.results), ("own_kernel", result.own_kernel)):
+        for number, answer in enumerate(answers):
+            _check_answer(answer, f"{where}.{name}[{number}]")
+    for each in filter(None, (result, result.lowered_by_own_kernel())):
+        if not (each.points() and each.points(adapt=False)):
+            policy = result.recipe["policy"]
+            raise ArrnError(f"{where}: the report has no answers at the run's own policy, {policy!r:.80}")
+
+
+def _check_answer(answer: Mapping[str, Any], place: str) -> None:
+    if len(answer["interval"]) != 2:
+        raise ArrnError(f"{place}.interval should be two numbers, got {answer['interval']!r:.80}")
+    check_shape(answer.get("agreement", 0), Number, f"{place}.agreement")
+    shares = [answer["accuracy"], answer["balanced_accuracy"], answer.get("agreement", 0), *answer["interval"]]
+    if not all(0 <= share <= 1 for share in shares):
+        raise ArrnError(f"{place} should have shares from 0 to 1, got {shares!r:.80}")
+    for name, least in (("resolution", 1), ("total", 1), ("correct", 0)):
+        if answer[name] is not None and answer[name] < least:
+            raise ArrnError(f"{place}.{name} should be at least {least}, got {answer[name]}")
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -161,6 +178,18 @@ def read_results(folder: Path) -> list[Result]:
 
 
 Number = int | float
+
+_ANSWER_SHAPE: dict[str, Any] = {
+    "resolution": int | None,
+    "adapt": bool | None,
+    "policy": str | None,
+    "accuracy": Number,
+    "correct": int,
+    "total": int,
+    "interval": [Number],
+    "balanced_accuracy": Number,
+    "levels": [{"grid": str, "correct": int, "total": int}],
+}
 
 RESULT_SHAPE: dict[str, Any] = {
     "name": str,
@@ -181,19 +210,7 @@ RESULT_SHAPE: dict[str, Any] = {
         "resampler": object,
         "skipped": int,
         "provenance": {},
-        "results": [
-            {
-                "resolution": int | None,
-                "adapt": bool | None,
-                "policy": str | None,
-                "accuracy": Number,
-                "correct": int,
-                "total": int,
-                "interval": [Number],
-                "balanced_accuracy": Number,
-                "levels": [{"grid": str, "correct": int, "total": int}],
-            }
-        ],
+        "results": [_ANSWER_SHAPE],
     },
     "discrepancies": [{"resolution": int, "discrepancy": Number}],
     "timings": [
@@ -209,6 +226,7 @@ RESULT_SHAPE: dict[str, Any] = {
             "device": str,
         }
     ],
+    "own_kernel": [_ANSWER_SHAPE],
     "training_seconds": Number,
     "provenance": {"arrn": str, "torch": str, "commit": str | None, "gpu": str | None},
     "command": str,

@@ -14,6 +14,7 @@ from matplotlib.transforms import Bbox
 
 from arrn.errors import unknown_name
 from arrn.evaluation.comparisons import (
+    AdaptationGap,
     Combination,
     Decision,
     Verdict,
@@ -23,7 +24,7 @@ from arrn.evaluation.comparisons import (
     effect_grows,
 )
 from arrn.figures.curves import Curve, Look, Point, draw_curve, resolution_axis
-from arrn.figures.runs import Run, describe, missing_runs
+from arrn.figures.runs import Run, describe, missing_runs, with_own_kernel
 from arrn.figures.style import Drawing, styled
 
 KERNELS = ("perfect", "fair", "poor")
@@ -38,6 +39,7 @@ _RULE = (
     "where not (dotted)."
 )
 _MARKS = {True: "agrees", False: "disagrees", None: "equal"}
+_OWN_KERNEL = "images lowered by each network's own kernel"
 _WANTED = [Combination(*choices) for choices in product(KERNELS, (True, False), (True, False))]
 
 Accuracies: TypeAlias = Mapping[Combination, Sequence[Point]]
@@ -46,18 +48,33 @@ Accuracies: TypeAlias = Mapping[Combination, Sequence[Point]]
 
 def ablation_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
     """Accuracy over resolution of each combination that there is, one panel for each kernel."""
-    stem, lacking = f"ablation-{dataset}", missing_runs(dataset, runs, "ablation")
-    chosen = _one_network(runs)
-    accuracies = _accuracies(chosen)
-    if not accuracies:
-        return Drawing(stem, None, lacking)
-    title = f"{chosen[0].first.model['name']} on {describe(chosen, bands=False)}"
-    return Drawing(stem, draw_ablation(accuracies, title), lacking)
+    return _ablation_figure(f"ablation-{dataset}", dataset, runs, "")
+
+
+def ablation_figures_by_own_kernel(name: str, dataset: str, runs: Sequence[Run]) -> Iterator[Drawing]:
+    """The figure "ablation" or "tree" once more with images lowered by each network's own kernel, if there are any."""
+    if own := with_own_kernel(runs):
+        draw = {"ablation": _ablation_figure, "tree": _tree_figure}[name]
+        yield draw(f"{name}-own-kernel-{dataset}", dataset, own, f"\n{_OWN_KERNEL}")
 
 
 def tree_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
     """The decision tree, over the resolutions that all combinations have; it needs every combination."""
-    stem, lacking = f"tree-{dataset}", missing_runs(dataset, runs, "ablation")
+    return _tree_figure(f"tree-{dataset}", dataset, runs, "")
+
+
+def _ablation_figure(stem: str, dataset: str, runs: Sequence[Run], remark: str) -> Drawing:
+    lacking = missing_runs(dataset, runs, "ablation")
+    chosen = _one_network(runs)
+    accuracies = _accuracies(chosen)
+    if not accuracies:
+        return Drawing(stem, None, lacking)
+    title = f"{chosen[0].first.model['name']} on {describe(chosen, bands=False)}{remark}"
+    return Drawing(stem, draw_ablation(accuracies, title), lacking)
+
+
+def _tree_figure(stem: str, dataset: str, runs: Sequence[Run], remark: str) -> Drawing:
+    lacking = missing_runs(dataset, runs, "ablation")
     chosen = _one_network(runs)
     accuracies = _accuracies(chosen)
     missing = tuple(str(combination) for combination in _WANTED if combination not in accuracies)
@@ -68,7 +85,7 @@ def tree_figure(dataset: str, runs: Sequence[Run]) -> Drawing:
         return Drawing(stem, None, ("a resolution that all runs were evaluated at",))
     named = ", ".join(map(str, sorted(_common_sizes(accuracies), reverse=True)))
     trained = describe(chosen, bands=False)
-    title = f"{chosen[0].first.model['name']} on {trained}\naccuracy averaged over resolutions {named}"
+    title = f"{chosen[0].first.model['name']} on {trained}{remark}\naccuracy averaged over resolutions {named}"
     return Drawing(stem, draw_decision_tree(tree, title), lacking)
 
 
@@ -77,19 +94,36 @@ def overall_tree_figure(datasets: Mapping[str, Sequence[Run]]) -> Drawing | None
 
     Accuracies are averaged over the resolutions of a data set, then over data sets, which weigh the same.
     """
+    complete, tree = overall_tree(datasets)
+    if tree is None:
+        return None
+    concerned = [name for name, runs in datasets.items() if _one_network(runs)]
+    lacking = tuple(f"a complete ablation of {name}" for name in concerned if name not in complete)
+    title = f"accuracy averaged over resolutions, then over {', '.join(complete)}"
+    return Drawing("tree-all", draw_decision_tree(tree, title), lacking)
+
+
+def overall_tree(datasets: Mapping[str, Sequence[Run]]) -> tuple[list[str], Decision | None]:
+    """The data sets that have every combination, and the tree over all of them; no tree for fewer than two."""
     found = {name: _means(_accuracies(_one_network(runs))) for name, runs in datasets.items()}
     complete = {name: means for name, means in found.items() if means is not None}
     if len(complete) < 2:
-        return None
-    tree = decision_tree({each: fmean(means[each] for means in complete.values()) for each in _WANTED})
-    lacking = tuple(f"a complete ablation of {name}" for name in found if name not in complete)
-    title = f"accuracy averaged over resolutions, then over {', '.join(complete)}"
-    return Drawing("tree-all", draw_decision_tree(tree, title), lacking)
+        return list(complete), None
+    return list(complete), decision_tree({each: fmean(means[each] for means in complete.values()) for each in _WANTED})
 
 
 def ablation_tree(runs: Sequence[Run]) -> Decision | None:
     """The tree of all combinations, by accuracy averaged over the resolutions that all have; None if one lacks."""
     return _tree(_accuracies(_one_network(runs)))
+
+
+def ablation_gaps(runs: Sequence[Run]) -> list[tuple[Run, AdaptationGap]]:
+    """Statistics over resolutions of what adaptation changes, for each run of the ablation."""
+    found = []
+    for run in _one_network(runs):
+        adapted, full = ({point.resolution: point.value for point in run.points(adapt)} for adapt in (True, False))
+        found.append((run, adaptation_gap(adapted, full)))
+    return found
 
 
 def _tree(accuracies: Accuracies) -> Decision | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from arrn.errors import unknown_name
 from arrn.experiments import Result
-from arrn.figures.ablation import ablation_figure, overall_tree_figure, tree_figure
+from arrn.figures.ablation import ablation_figure, ablation_figures_by_own_kernel, overall_tree_figure, tree_figure
 from arrn.figures.claims import claims_page
 from arrn.figures.efficiency import efficiency_figure
 from arrn.figures.features import features_figure
@@ -61,7 +61,8 @@ def draw_figures(
 ) -> Iterator[Drawing]:
     """Draws one figure after the other: from results one for each data set, the pictures once.
 
-    Where several data sets have a complete ablation, there is a tree over all of them too.
+    Where several data sets have a complete ablation, there is a tree over all of them too. Where test images were also
+    lowered by the networks' own kernels, the figures of the ablation are drawn of these too.
 
     Args:
         names: of `FIGURES`.
@@ -79,6 +80,8 @@ def draw_figures(
             yield Drawing(name, None, (f"results of `arrn reproduce {experiment}`",))
         for dataset, runs in datasets.items():
             yield draw(dataset, runs)
+            if experiment == "ablation":
+                yield from ablation_figures_by_own_kernel(name, dataset, runs)
         if name == "tree" and (overall := overall_tree_figure(datasets)) is not None:
             yield overall
     pictures = [name for name in names if name in _PICTURES]

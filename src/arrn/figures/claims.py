@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from arrn.evaluation.comparisons import check_dual_effect
-from arrn.figures.ablation import KERNELS, ablation_tree
+from arrn.evaluation.comparisons import Decision, check_dual_effect
+from arrn.figures.ablation import KERNELS, ablation_tree, overall_tree
 from arrn.figures.curves import ARCHITECTURES
 from arrn.figures.runs import Run, in_order, source_of
 from arrn.figures.style import Drawing
@@ -42,10 +42,16 @@ def claims_page(datasets: Mapping[str, Sequence[Run]]) -> Drawing:
     if not names:
         return Drawing("claims", None, ("results of `arrn reproduce all`",))
     rows = [[claim, *(str(judge(datasets[name])) for name in names)] for claim, judge in _CLAIMS.items()]
-    above = [line for name in names for line in _networks_above(name, datasets[name])]
     page = markdown_table(["the paper's claim", *names], rows)
-    if above:
-        page += "\n\nNetworks that are above the ARRN with Laplacian dropout at some resolution:\n\n" + "\n".join(above)
+    complete, tree = overall_tree(datasets)
+    if tree is not None:
+        page += f"\n\nAveraged over {', '.join(complete)}, as in the paper:\n\n"
+        page += f"- Laplacian dropout makes up for approximate kernels: {_kernels_in(tree)}\n"
+        page += f"- Adaptation helps after dropout and costs accuracy without it: {_dual_effect_in(tree)}"
+    for title, list_them in _EXCEPTIONS.items():
+        lines = [line for name in names for line in list_them(name, datasets[name])]
+        if lines:
+            page += f"\n\n{title}:\n\n" + "\n".join(lines)
     return Drawing("claims", None, (), page + "\n")
 
 
@@ -130,18 +136,22 @@ def _saves(runs: Sequence[Run]) -> Finding:
     return Finding(ratio >= _SAVING, words)
 
 
-def _transplants(runs: Sequence[Run]) -> Finding:
+def _pairs(runs: Sequence[Run]) -> dict[str, tuple[Run, Run]]:
+    """By architecture, its transplant and the network that the layers came from, where both were trained."""
     adaptive = {source: run for run in runs if (source := source_of(run.first)) is not None}
-    fixed = {str(run.first.model["name"]): run for run in runs if not run.first.adaptive and "frontier" not in run.name}
-    both = [name for name in TRANSPLANTS if name in adaptive and name in fixed]
-    if not both:
+    fixed = {run.name: run for run in runs if not run.first.adaptive}
+    return {name: (adaptive[name], fixed[name]) for name in TRANSPLANTS if name in adaptive and name in fixed}
+
+
+def _transplants(runs: Sequence[Run]) -> Finding:
+    gains = {name: (_accuracy(ours), _accuracy(original)) for name, (ours, original) in _pairs(runs).items()}
+    if not gains:
         return Finding(None, "not run")
-    gains = {name: (_accuracy(adaptive[name]), _accuracy(fixed[name])) for name in both}
     lowest, top = min(min(own) for own, _ in gains.values()), max(max(own) for own, _ in gains.values())
     low = [own[lowest] - other[lowest] for own, other in gains.values()]
     high = [own[top] - other[top] for own, other in gains.values()]
     words = (
-        f"{len(both)} of {len(TRANSPLANTS)} pairs: {100 * min(low):+.1f} to {100 * max(low):+.1f} points at {lowest}, "
+        f"{len(gains)} of {len(TRANSPLANTS)} pairs: {100 * min(low):+.1f} to {100 * max(low):+.1f} points at {lowest}, "
         f"{100 * min(high):+.1f} to {100 * max(high):+.1f} at {top}"
     )
     return Finding(min(low) > 0, words)
@@ -149,8 +159,10 @@ def _transplants(runs: Sequence[Run]) -> Finding:
 
 def _makes_up_for_kernels(runs: Sequence[Run]) -> Finding:
     tree = ablation_tree(runs)
-    if tree is None:
-        return Finding(None, "no complete ablation")
+    return Finding(None, "no complete ablation") if tree is None else _kernels_in(tree)
+
+
+def _kernels_in(tree: Decision) -> Finding:
     adapted = {
         (kernel.choice, node.choice): leaf.mean
         for kernel in tree.children
@@ -169,8 +181,10 @@ def _makes_up_for_kernels(runs: Sequence[Run]) -> Finding:
 
 def _dual_effect(runs: Sequence[Run]) -> Finding:
     tree = ablation_tree(runs)
-    if tree is None:
-        return Finding(None, "no complete ablation")
+    return Finding(None, "no complete ablation") if tree is None else _dual_effect_in(tree)
+
+
+def _dual_effect_in(tree: Decision) -> Finding:
     verdicts = check_dual_effect(tree)
     decided = [verdict.holds for verdict in verdicts if verdict.holds is not None]
     if not decided:
@@ -195,17 +209,28 @@ _CLAIMS: Mapping[str, Callable[[Sequence[Run]], Finding]] = {
 def _networks_above(dataset: str, runs: Sequence[Run]) -> list[str]:
     """A line for each network without levels that is above the ARRN somewhere, with the resolutions and margins."""
     ours, _ = _main_pair(runs)
-    if ours is None:
-        return []
-    own, lines = _accuracy(ours), []
-    for run in in_order([run for run in runs if not run.first.adaptive]):
-        ahead = {
-            size: value - own[size] for size, value in reversed(_accuracy(run).items()) if value > own.get(size, 1)
-        }
-        if ahead:
-            places = ", ".join(f"{100 * gain:.1f} at {size}" for size, gain in ahead.items())
-            lines.append(f"- {dataset}, `{run.name}`: by {places}")
-    return lines
+    rivals = in_order([run for run in runs if not run.first.adaptive])
+    pairs = [(run, ours) for run in rivals] if ours is not None else []
+    return [f"- {dataset}, `{run.name}`: by {places}" for run, own in pairs if (places := _ahead(run, own))]
+
+
+def _transplants_below(dataset: str, runs: Sequence[Run]) -> list[str]:
+    """A line for each transplant that is below its original somewhere, with the resolutions and margins."""
+    pairs = _pairs(runs).values()
+    return [f"- {dataset}, `{ours.name}`: by {places}" for ours, other in pairs if (places := _ahead(other, ours))]
+
+
+def _ahead(run: Run, of: Run) -> str:
+    """Where a run is above another one, in words: points and resolutions."""
+    own = _accuracy(of)
+    ahead = {size: value - own[size] for size, value in reversed(_accuracy(run).items()) if value > own.get(size, 1)}
+    return ", ".join(f"{100 * gain:.1f} at {size}" for size, gain in ahead.items())
+
+
+_EXCEPTIONS: Mapping[str, Callable[[str, Sequence[Run]], list[str]]] = {
+    "Networks that are above the ARRN with Laplacian dropout at some resolution": _networks_above,
+    "Transplants that are below their originals at some resolution": _transplants_below,
+}
 
 
 def _title(name: str) -> str:

@@ -11,7 +11,8 @@ from statistics import fmean
 from arrn.datasets import REPRODUCED
 from arrn.errors import ArrnError
 from arrn.experiments import Result
-from arrn.experiments.plan import plan
+from arrn.experiments.jobs import differences_from
+from arrn.experiments.plan import plan, settings_of
 from arrn.figures.curves import ARCHITECTURES, FRONTIER_DESIGNS, Curve, Point
 from arrn.models.transplanting import TRANSPLANTS
 
@@ -94,6 +95,27 @@ def missing_runs(dataset: str, runs: Iterable[Run], *experiments: str) -> tuple[
     planned = plan(dataset) if dataset in REPRODUCED else []
     wanted = [run for run in planned if not experiments or set(experiments) & set(run.experiments)]
     return tuple(run.name for run in wanted if run.name not in there)
+
+
+def outdated_runs(dataset: str, runs: Iterable[Run]) -> dict[str, list[str]]:
+    """Runs with other settings than the plan has for them now, and how these differ, in words."""
+    planned = {run.name: run for run in plan(dataset)} if dataset in REPRODUCED else {}
+    known = [run for run in runs if run.name in planned]
+    found = {run.name: differences_from(run.first, settings_of(planned[run.name], dataset)) for run in known}
+    return {name: differences for name, differences in found.items() if differences}
+
+
+def with_own_kernel(runs: Iterable[Run]) -> list[Run]:
+    """The runs as they are with images lowered by each network's own kernel, where that was evaluated.
+
+    Networks with the perfect kernel are among them, if others are: their images are lowered by it anyway.
+    """
+    changed = []
+    for run in runs:
+        lowered = [result.lowered_by_own_kernel() for result in run.results if result.adaptive]
+        if lowered and all(lowered):
+            changed.append(Run(tuple(result for result in lowered if result is not None)))
+    return changed if any(run.first.kernel != "perfect" for run in changed) else []
 
 
 def in_order(runs: Sequence[Run]) -> list[Run]:

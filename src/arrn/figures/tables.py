@@ -7,9 +7,9 @@ from statistics import fmean
 
 from arrn.errors import plain
 from arrn.evaluation.comparisons import check_dual_effect, effect_grows
-from arrn.figures.ablation import ablation_tree
+from arrn.figures.ablation import ablation_gaps, ablation_tree
 from arrn.figures.curves import Point
-from arrn.figures.runs import Run, accuracy_curves, in_order, missing_runs
+from arrn.figures.runs import Run, accuracy_curves, in_order, missing_runs, outdated_runs, with_own_kernel
 from arrn.figures.style import Drawing
 from arrn.provenance import machine_of
 
@@ -20,13 +20,18 @@ def tables_page(dataset: str, runs: Sequence[Run]) -> Drawing:
     """All tables of a data set, each under a heading; what the plan has and nobody ran is named at the end."""
     ordered = in_order(runs)
     lacking = missing_runs(dataset, runs)
+    own = with_own_kernel(runs)
     parts = {
         "Accuracy": _accuracies(ordered),
         "Points above its rivals": _gaps(ordered),
         "Balanced accuracy": _balanced(ordered),
         "With and without adaptation": _agreements([run for run in ordered if run.first.adaptive]),
+        "What adaptation changes": _gaps_by_adaptation(runs, own),
         "The dual effect of dropout": _rule(runs),
+        "Images lowered by the network's own kernel": _accuracies(in_order(own)) if own else "",
+        "The dual effect of dropout, images lowered by the network's own kernel": _rule(own),
         "Runs": _runs(ordered),
+        "Other settings than the plan has now": _differences(dataset, ordered),
         "Not run": ", ".join(f"`{name}`" for name in lacking),
     }
     sections = [f"### {title}\n\n{text}\n" for title, text in parts.items() if text]
@@ -116,6 +121,23 @@ def _agreements(runs: Sequence[Run]) -> str:
     return markdown_table(["answers that agree, %", *map(str, sizes)], rows) if rows else ""
 
 
+def _gaps_by_adaptation(runs: Sequence[Run], own: Sequence[Run]) -> str:
+    """The table of the paper's ablation figure: adapted less full accuracy, in points, over the resolutions."""
+    rows = []
+    for kind, lowered in (("the perfect kernel", runs), ("its own kernel", own)):
+        found = [
+            (run, gap) for run, gap in ablation_gaps(in_order(lowered)) if kind != "its own kernel" or _approximate(run)
+        ]
+        labels = _labels([run for run, _ in found])
+        rows += [[label, kind, *gap.cells()] for label, (_, gap) in zip(labels, found, strict=True)]
+    head = ["adapted less all levels, points", "images lowered by", "mean", "s.d.", "lowest", "highest"]
+    return markdown_table(head, rows) if rows else ""
+
+
+def _approximate(run: Run) -> bool:
+    return run.first.kernel != "perfect"
+
+
 def _rule(runs: Sequence[Run]) -> str:
     """The paper's decision rule, leaf by leaf; nothing unless all combinations were run."""
     tree = ablation_tree(runs)
@@ -130,6 +152,12 @@ def _rule(runs: Sequence[Run]) -> str:
     table = markdown_table(["kernel, dropout, adaptation", "theory", "factor", "holds"], rows)
     grows = {dropout: answers[effect_grows(tree, dropout)] for dropout in (True, False)}
     return f"{table}\n\nFurther from 1 for poorer kernels: with dropout {grows[True]}, without {grows[False]}."
+
+
+def _differences(dataset: str, runs: Sequence[Run]) -> str:
+    """The runs that the plan would train otherwise now; nothing where there are none."""
+    found = outdated_runs(dataset, runs)
+    return "\n".join(f"- `{name}`: {'; '.join(differences)}" for name, differences in found.items())
 
 
 def _runs(runs: Sequence[Run]) -> str:

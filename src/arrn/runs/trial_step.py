@@ -93,7 +93,7 @@ def try_steps(
     """
     device = next(model.parameters()).device
     step = make_step(model.train())
-    limit, first = 2 * _PART_OF_FREE * free, min(_SMALLEST, most)
+    limit, first = 2 * _PART_OF_FREE * free, min(max(_SMALLEST, step.least_batch), most)
     try:
         while True:
             try:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from arrn.datasets import facts_of
 from arrn.errors import ArrnError, unknown_name
+from arrn.models import DESIGNS
 from arrn.nn.network import Policy
 from arrn.reading import read_toml
 
@@ -276,12 +277,13 @@ RECIPES = {
 
 
 def recipe_for(dataset: str) -> Recipe:
-    """The recipe of a known data set; others start from `PAPER_CIFAR`.
+    """The recipe of a known data set, with the policy of its design; others start from `PAPER_CIFAR`.
 
     >>> recipe_for("stl10").optimizer, recipe_for("/home/me/pictures").optimizer
     ('sgd', 'adamw')
     """
-    return RECIPES[facts_of(dataset).recipe]
+    facts = facts_of(dataset)
+    return RECIPES[facts.recipe].with_options({"policy": DESIGNS[facts.design].policy})
 
 
 def read_recipe(path: Path, start: Recipe = PAPER_CIFAR) -> Recipe:

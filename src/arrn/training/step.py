@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import accumulate
@@ -338,6 +339,14 @@ class TrainingStep:
         assert classes is not None
         targets = torch.zeros(len(labels), classes, device=labels.device).scatter_(1, labels.unsqueeze(1), 1.0)
         return cut_and_mix(images, targets, recipe.cutmix, round(part * len(images)))
+
+    @property
+    def least_batch(self) -> int:
+        """The samples that are enough for two or more at each resolution of the recipe, as batch norms need them."""
+        if not self._recipe.resolutions:
+            return 1
+        parts = [part for part in self._parts or [1.0] * len(self._recipe.resolutions) if part > 0]
+        return math.ceil(3 * sum(parts) / (min(parts) * self._recipe.views))
 
     @property
     def result(self) -> nn.Module:
