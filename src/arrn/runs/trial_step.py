@@ -95,14 +95,7 @@ def try_steps(
     step = make_step(model.train())
     limit, first = 2 * _PART_OF_FREE * free, min(max(_SMALLEST, step.least_batch), most)
     try:
-        while True:
-            try:
-                work, seconds = _measured(step, first, form, grid, device, limit, 0)
-                break
-            except ArrnError:  # a resolution of the recipe had too few of the samples for batch norms
-                if first >= most:
-                    raise
-                first = min(2 * first, most)
+        work, seconds = _measured(step, first, form, grid, device, limit, 0)
         rooms = (_PART_OF_FREE * free / max(work.gradients, 1), 2 * _PATIENCE / max(seconds, 1e-9))
         size = _even_size(model, max(first, min(_LARGEST, most, *(int(first * room) for room in rooms))))
         if size > first:
