@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from arrn.gpu import Replay
-from arrn.nn import ARRN, EveryLevel, count_parameters, multiply_adds
+from arrn.nn import ARRN, EveryLevel, count_parameters, multiply_adds_of_noise
 from arrn.nn.network import as_network, entry_grid
 from arrn.provenance import provenance
 from arrn.runs.device import true_float32
@@ -27,9 +27,12 @@ def count_parameter_range(model: nn.Module) -> dict[str, int]:
 
 
 def list_multiply_adds(model: nn.Module, resolutions: Sequence[int]) -> list[dict[str, Any]]:
-    """The multiply-adds of one image at each resolution, resampling to the network's grid included."""
+    """The multiply-adds of one image at each resolution, resampling to the network's grid included.
+
+    The image has details in every band that it can have, as natural images do.
+    """
     return [
-        {"resolution": size, "adapt": adapt, "multiply_adds": multiply_adds(run, _shape(model, 1, size))}
+        {"resolution": size, "adapt": adapt, "multiply_adds": multiply_adds_of_noise(run, _shape(model, 1, size))}
         for size in resolutions
         for adapt, run in _ways_to_run(model, size)
     ]

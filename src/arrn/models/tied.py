@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -44,11 +43,10 @@ class TiedOptions(AdaptiveOptions):
         repeats: residual blocks in each stage, one number for each stage.
         own_repeats: residual blocks of each level's own, before those that all share: one number for each level and the
             base; a shorter list goes on with zeros.
-        mixed: whether to learn, for each feature, how much of what a level finds by itself is kept beside the features
-            from above; else the gate alone decides.
-        base_lift: how many times larger than its own grid the grid is on which the base works; 1 leaves it as it is.
+        lift: how many times larger than its own grid the grid is on which a level works: one number for the base, or
+            one for each level and the base; 1 leaves it as it is.
         ndim: axes of space: 1 (audio), 2 (images), 3 (volumes).
-        threshold: details of that root mean square open a level's gate half, in units of the (normalised) input.
+        threshold: details of that root mean square open a level's gate, in units of the (normalised) input.
         blockless: sizes between those of the ladder or under the base's, highest first, that Laplacian dropout also
             drops to, without a block of their own; ``"between"``: three quarters of each size, and half of the base's.
         head_dropout: dropout before the classifier.
@@ -60,8 +58,7 @@ class TiedOptions(AdaptiveOptions):
     width: int = 48
     repeats: Sequence[int] = (2, 2, 2, 2)
     own_repeats: Sequence[int] = ()
-    mixed: bool = False
-    base_lift: float = 2.0
+    lift: float | Sequence[float] = 2.0
     ndim: int = 2
     threshold: float = 0.03
     blockless: Sequence[Size] | Literal["between"] = "between"
@@ -86,7 +83,7 @@ def build_tied(options: TiedOptions) -> ARRN:
             f"{options.repeats!r} and {options.own_repeats!r}"
         )
     own += [0] * (len(ladder) - len(own))
-    lift = _as_lift(options.base_lift)
+    lifts = _as_lifts(options.lift, len(ladder))
     kernel = as_kernel(options.kernel)
     blockless = sizes_between(ladder, kernel) if options.blockless == "between" else options.blockless
     features = width * 2 ** (len(repeats) - 1)
@@ -102,29 +99,24 @@ def build_tied(options: TiedOptions) -> ARRN:
     ndim = len(ladder[0])
     cnn = _resnet(channels, width, repeats, ndim)
     networks = [*(_tied(cnn) for _ in ladder[1:]), cnn]
-    networks = [_with_own(network, width, count, ndim) for network, count in zip(networks, own, strict=True)]
-    shows = [3 + count + repeats[0] for count in own]
-    junctions = [
-        VectorJunction(
-            networks[n], channels, features, grid, shows=shows[n], shown=width, mixed=options.mixed and n > 0
+    junctions = []
+    for n, (grid, network) in enumerate(zip(ladder, networks, strict=True)):
+        lifted = _lifted(_with_own(network, width, own[n], ndim), grid, lifts[n], kernel)
+        # For feature maps, the stage that ends on the level's own grid.
+        stages = {1.0: 1, 2.0: 2}.get(lifts[n], len(repeats) + 1)
+        shows = len(lifted) - sum(repeats[stages:]) if stages <= len(repeats) else None
+        next_size = ladder[n + 1] if n + 1 < len(ladder) else None
+        junctions.append(
+            VectorJunction(lifted, channels, features, next_size, shows=shows, shown=width * 2 ** (stages - 1))
         )
-        for n, grid in enumerate(ladder[1:])
-    ]
     residuals = [
         _residual(junction, size, next_size, options.threshold, kernel, above=n > 0)
-        for n, (junction, (size, next_size)) in enumerate(zip(junctions, itertools.pairwise(ladder), strict=True))
+        for n, (junction, (size, next_size)) in enumerate(zip(junctions[:-1], itertools.pairwise(ladder), strict=True))
     ]
-    lifted = tuple(max(1, round(n * lift)) for n in ladder[-1])
-    base = (
-        networks[-1] if lifted == ladder[-1] else nn.Sequential(Resampling(ladder[-1], lifted, kernel), *networks[-1])
-    )
-    # For feature maps, the stage that ends on the base's own grid.
-    last = {1.0: 1, 2.0: 2}.get(lift, len(repeats) + 1)
-    on_grid = (len(base) - sum(repeats[last:]), width * 2 ** (last - 1)) if last <= len(repeats) else (None, 0)
     model = ARRN(
         stem=carrying(channels, 0),
         residuals=residuals,
-        base=VectorJunction(base, channels, features, shows=on_grid[0], shown=on_grid[1], mixed=options.mixed),
+        base=junctions[-1],
         head=Head(features, num_classes, options.head_dropout),
         dropout=LaplacianDropout(options.dropout, options.draw),
         policy=options.policy,
@@ -163,6 +155,11 @@ def _with_own(cnn: nn.Sequential, width: int, count: int, ndim: int) -> nn.Seque
     return nn.Sequential(*cnn[:3], *(BasicBlock(width, width, ndim=ndim) for _ in range(count)), *cnn[3:])
 
 
+def _lifted(network: nn.Sequential, grid: Grid, lift: float, kernel: Kernel) -> nn.Sequential:
+    higher = tuple(max(1, round(n * lift)) for n in grid)
+    return network if higher == grid else nn.Sequential(Resampling(grid, higher, kernel), *network)
+
+
 def _residual(
     junction: VectorJunction, size: Grid, next_size: Grid, threshold: float, kernel: Kernel, *, above: bool
 ) -> LaplacianResidual:
@@ -178,6 +175,7 @@ def _residual(
         kernel,
         form="gated",
         threshold=threshold,
+        saturates=True,
         reads=channels,
         check=False,  # its blocks are ours
     )
@@ -190,10 +188,12 @@ def _as_counts(name: str, given: Any, *, least: int) -> list[int]:
     return [as_whole(name, count, least=least) for count in counts]
 
 
-def _as_lift(given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 1 <= given <= 8 or not math.isfinite(given):
-        raise ArrnError(f"base_lift must be a number from 1 to 8, got {given!r}")
-    return float(given)
+def _as_lifts(given: Any, count: int) -> list[float]:
+    values = list(given) if isinstance(given, list | tuple) else [1] * (count - 1) + [given]
+    wrong = any(isinstance(n, bool) or not isinstance(n, int | float) or not 1 <= n <= 8 for n in values)
+    if wrong or len(values) != count:
+        raise ArrnError(f"lift must be a number from 1 to 8, or one for each of the {count} sizes, got {given!r}")
+    return [float(n) for n in values]
 
 
 TIED_DESIGNS = {"arrn_medium": TiedOptions(), "arrn_mini": TiedOptions(width=16)}

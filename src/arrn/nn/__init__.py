@@ -17,7 +17,7 @@ from arrn.nn.constancy import check_hand_down, check_zero_constant
 from arrn.nn.difference import check_sample_wise
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, rates_for_shares
 from arrn.nn.inference import Frozen
-from arrn.nn.introspection import count_parameters, multiply_adds
+from arrn.nn.introspection import count_parameters, multiply_adds, multiply_adds_of_noise
 from arrn.nn.junctions import Junction, VectorJunction
 from arrn.nn.layers import Borrowed, Projection, ReplicateConv1d, ReplicateConv2d, ReplicateConv3d, Resampling
 from arrn.nn.network import Network
@@ -56,5 +56,6 @@ __all__ = [
     "check_zero_constant",
     "count_parameters",
     "multiply_adds",
+    "multiply_adds_of_noise",
     "rates_for_shares",
 ]

@@ -109,6 +109,8 @@ class VectorJunction(nn.Module):
         answer = h                       of the base
         answer = (0, 1, h)               of a level: times its own gate this is what the next junction gets
 
+    Where g = 1 the network adds nothing. On a CPU, in evaluation, it does not run for such samples.
+
     Between levels the numbers of h are laid out over the samples of the next grid, in as few channels as hold them.
 
     Args:
@@ -119,8 +121,6 @@ class VectorJunction(nn.Module):
         shows: how many layers of the network come before the features on the level's own grid, which
             `ARRN.forward_levels` has: (s, 1, those), times the gate, or those alone of the base; None: it has r.
         shown: the channels of these features.
-        mixed: h = f + (1 - g + m g) mean over space of network(s), with a number m for each feature, which is learnt
-            from 0 on. Where nothing comes from above, g = 0 and m makes no difference.
 
     Shape: (batch, channels, *grid), or (batch, channels + 1 + laid_out(features, grid), *grid) -> the same on
         `next_size`, or (batch, features, 1, ..., 1) of the base.
@@ -129,6 +129,8 @@ class VectorJunction(nn.Module):
     >>> junction(torch.rand(2, 3, 6, 6)).shape
     torch.Size([2, 7, 3, 3])
     """
+
+    looks_at_gates = True  # what runs depends on the values of a signal
 
     def __init__(
         self,
@@ -139,14 +141,12 @@ class VectorJunction(nn.Module):
         *,
         shows: int | None = None,
         shown: int = 0,
-        mixed: bool = False,
     ) -> None:
         super().__init__()
         self.network, self.channels, self.features = network, channels, features
         self.next_size = None if next_size is None else tuple(next_size)
         self.shows, self.shown = shows, shown
         self.gives_map = shows is not None
-        self.mix = nn.Parameter(torch.zeros(features)) if mixed else None
 
     @staticmethod
     def laid_out(features: int, grid: Sequence[int]) -> int:
@@ -160,23 +160,49 @@ class VectorJunction(nn.Module):
             r: as above.
             maps: where given, the features on the level's own grid are appended.
         """
-        k, found = self.channels, r[:, : self.channels]
-        for n, layer in enumerate(self.network):
-            found = layer(found)
-            if maps is not None and n + 1 == self.shows:
-                maps.append(found if self.next_size is None else _beside_signal(found, k))
-        found = found.flatten(2)
-        wide = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
-        h = wide.mean(dim=2)
-        if r.shape[1] > k:
-            gate = r[:, k].flatten(1)[:, :1].to(h.dtype)  # the same at every sample
-            taken = gate if self.mix is None else gate * (1 - self.mix)
-            h = torch.addcmul(h, taken, h, value=-1) + r[:, k + 1 :].flatten(1)[:, : self.features].to(h.dtype)
+        if r.shape[1] == self.channels:
+            h = self._find(r, maps)
+        else:
+            gate, above = self._from_above(r)
+            # Samples whose features all come from above; this network would run for nothing.
+            settled = None if maps is not None else self._settled(gate)
+            if settled is None or not settled.any():
+                h = above + (1 - gate) * self._find(r, maps)
+            elif settled.all():
+                h = above
+            else:
+                rest = ~settled
+                h = above.clone()
+                h[rest] += (1 - gate[rest]) * self._find(r[rest], None)
         if self.next_size is None:
             return h.view(*h.shape, *[1] * (r.ndim - 2))
         count = self.laid_out(self.features, self.next_size)
         spare = count * math.prod(self.next_size) - self.features
-        return _beside_signal(nn.functional.pad(h, (0, spare)).view(-1, count, *self.next_size), k)
+        return _beside_signal(nn.functional.pad(h, (0, spare)).view(-1, count, *self.next_size), self.channels)
+
+    def _find(self, r: torch.Tensor, maps: list[torch.Tensor] | None) -> torch.Tensor:
+        """The features that the network finds in the signal, shape (batch, features)."""
+        found = r[:, : self.channels]
+        for n, layer in enumerate(self.network):
+            found = layer(found)
+            if maps is not None and n + 1 == self.shows:
+                maps.append(found if self.next_size is None else _beside_signal(found, self.channels))
+        wide = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
+        return wide.flatten(2).mean(dim=2)
+
+    def _from_above(self, r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """g, which is the same at every sample of the grid, of shape (batch, 1), and f, of shape (batch, features)."""
+        numbers = r[:, self.channels :]
+        wide = numbers.float() if r.dtype in (torch.float16, torch.bfloat16) else numbers
+        return wide[:, 0].flatten(1)[:, :1], wide[:, 1:].flatten(1)[:, : self.features]
+
+    def _settled(self, gate: torch.Tensor) -> torch.Tensor | None:
+        """Which gates are fully open, shape (batch,); None where what runs may not depend on the values of a signal."""
+        if self.training or torch.compiler.is_compiling() or torch.compiler.is_exporting():
+            return None
+        if type(gate) is not torch.Tensor or gate.device.type != "cpu":
+            return None
+        return gate[:, 0] == 1
 
     def without_features(self, r: torch.Tensor) -> torch.Tensor:
         """(s, 0, 0), of the shape that `maps` have: what there is on this grid of a signal that skips this level."""

@@ -69,7 +69,8 @@ class LaplacianResidual(nn.Module):
         g    = e^2 / (e^2 + t^4)
         r'   = A low + g b(r)      or with D, as the shapes of b tell
 
-    t is the `threshold`: details of that root mean square open the gate half, natural images nearly all the way. A
+    t is the `threshold`: details of that root mean square open the gate half, natural images nearly all the way. With
+    `saturates` the gate is min(1, e^2 / t^4): such details open it all the way, and what lies below may not run. A
     signal in the band of M has e = 0, so the contribution is zero whatever the block, which must only be finite. The
     rounding noise of an empty band enters squared. The block runs once, as in the paper's form, and nothing is asked
     of it, as in the difference form.
@@ -93,6 +94,7 @@ class LaplacianResidual(nn.Module):
         bracket_norm: divide the bracket by its root mean square (`BatchRMSNorm`), since it is small at first. Of the
             difference form only.
         threshold: of the gated form, t above: in units of r, above 0.
+        saturates: of the gated form, whether the gate opens all the way.
         reads: of the gated form, how many of r's channels the gate reads, counted from the first; None: all.
         check: run `check_zero_constant` or, for the difference form, `check_sample_wise`, which refuse blocks that
             could not be skipped exactly; and `check_hand_down`. The gated form asks nothing of a block but its shape.
@@ -124,6 +126,7 @@ class LaplacianResidual(nn.Module):
         hand_down: KernelLike | nn.Module = "kernel",
         bracket_norm: bool = False,
         threshold: float = 0.03,
+        saturates: bool = False,
         reads: int | None = None,
         check: bool = True,
     ) -> None:
@@ -148,6 +151,7 @@ class LaplacianResidual(nn.Module):
         self.block_features = channels
         self.tells_map = form == "gated" and gives_map(block)
         self.bracket_norm = BatchRMSNorm(channels) if bracket_norm else None
+        self.saturates = saturates
         self.threshold, self.reads = _check_gate(threshold, reads, in_features)
         self.hand_down, handed = self._hand_down(hand_down, channels, check)
         self.widening = self._widens(handed)
@@ -339,6 +343,8 @@ class LaplacianResidual(nn.Module):
         """g, of shape (batch, 1, ..., 1), in at least float32."""
         wide = diff.float() if diff.dtype in (torch.float16, torch.bfloat16) else diff
         square = wide.square().mean(dim=tuple(range(1, wide.ndim)), keepdim=True).square()
+        if self.saturates:
+            return (square / self.threshold**4).clamp(max=1)
         return square / (square + self.threshold**4)
 
     def _combine(self, low: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

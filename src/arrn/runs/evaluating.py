@@ -30,7 +30,7 @@ from arrn.evaluation import (
     worst_mistakes,
 )
 from arrn.metadata import Metadata
-from arrn.nn import ARRN, multiply_adds
+from arrn.nn import ARRN, multiply_adds_of_noise
 from arrn.nn.network import Policy, as_network, config_of
 from arrn.runs.building import aspect_for, check_fit
 from arrn.runs.device import pick_device, true_float32
@@ -204,7 +204,7 @@ def _cost(model: nn.Module, answers: Answers) -> dict[str, Any]:
     channels, setting = getattr(model, "in_channels", 3), answers.setting
 
     def count(run: nn.Module, grid: Grid) -> int:
-        return multiply_adds(run, (1, int(channels), *grid))
+        return multiply_adds_of_noise(run, (1, int(channels), *grid))
 
     entered = Counter(answers.grids)
     if not isinstance(model, ARRN):
