@@ -23,6 +23,7 @@ from arrn.runs.proposing import Facts, options_for, propose
 from arrn.runs.settings import RunSettings
 from arrn.runs.splits import RunData, open_run_data
 from arrn.runs.trial_step import try_steps
+from arrn.signal.grid import format_grid
 from arrn.training import TrainingStep
 from arrn.training.step import order_memory
 
@@ -50,7 +51,7 @@ class Advice:
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        sizes = " -> ".join(map(str, self.settings.options["sizes"]))
+        sizes = " -> ".join(str(n) if isinstance(n, int) else format_grid(n) for n in self.settings.options["sizes"])
         batch = self.settings.recipe.batch_size
         return f"{self.facts}: arrn with {sizes}, batch {batch}, about {spell_seconds(self.seconds)} an epoch"
 
@@ -120,8 +121,8 @@ def advise(
     while True:
         tried = dataclasses.replace(settings, options=taken, recipe=settings.recipe.with_options(plan))
         cost = _cost(tried, data, place)
-        shorter = list(taken["sizes"][1:])
-        lower = bool(shorter) and shorter[0] >= _LOWEST_TOP[axes] and "sizes" not in (options or {})
+        shorter = [] if "sizes" in (options or {}) else list(taken["sizes"][1:])
+        lower = bool(shorter) and shorter[0] >= _LOWEST_TOP[axes]
         if not (lower and place.type == "cpu" and cost.seconds > _PATIENT):
             break
         reasons.append(

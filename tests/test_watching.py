@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from arrn.cli.progress import PlainProgress, TerminalProgress, _Clock, duration, watch
 from arrn.runs import Machine, run_training
+from arrn.watching import PlainProgress, TerminalProgress, _Clock, duration, watch
 from small_runs import tiny_settings
 
 ENTRY = {"epoch": 2, "loss": 1.2345, "accuracy": 0.5, "examples_per_second": 12345.6, "seconds": 3.21}
