@@ -2,13 +2,14 @@
 
 import io
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from arrn.runs import Machine, run_training
-from arrn.watching import PlainProgress, TerminalProgress, _Clock, duration, watch
+from arrn.watching import NotebookProgress, PlainProgress, TerminalProgress, _Clock, duration, telling, watch
 from small_runs import tiny_settings
 
 ENTRY = {"epoch": 2, "loss": 1.2345, "accuracy": 0.5, "examples_per_second": 12345.6, "seconds": 3.21}
@@ -95,3 +96,94 @@ def testdurations_are_read_at_a_glance() -> None:
         "1:00:00",
         "24:00:00",
     ]
+
+
+class Cell:
+    """What stands in for IPython where it is not installed: one output of a cell, and how often it was drawn."""
+
+    def __init__(self) -> None:
+        self.outputs: list[dict[str, str]] = []
+        self.kernel = self  # a shell has it in a notebook
+
+    def get_ipython(self) -> "Cell":
+        return self
+
+    def display(self, content: dict[str, str], raw: bool, display_id: bool) -> "Cell":
+        assert raw
+        assert display_id
+        assert not self.outputs, "a second output"
+        self.update(content, raw)
+        return self
+
+    def update(self, content: dict[str, str], raw: bool) -> None:
+        self.outputs.append(content)
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
+    cell = Cell()
+    monkeypatch.setitem(sys.modules, "IPython", cell)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython.display", cell)  # type: ignore[arg-type]
+    return cell
+
+
+def test_a_notebook_shows_one_output_that_ends_with_a_row_for_each_epoch(
+    cell: Cell, easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrn.watching._SECONDS_BETWEEN_PICTURES", 0.0)
+    with telling() as teller:
+        assert isinstance(teller, NotebookProgress)
+        run_training(tiny_settings(easy), tmp_path / "run", Machine("cpu"), watcher=teller, say=teller.say)
+    drawn = "".join(content["text/html"] for content in cell.outputs)
+    for part in ("looking<progress", "reading<progress", "epoch 2 of 2<progress", "18 of 18"):
+        assert part in drawn
+    last = cell.outputs[-1]
+    assert "<progress" not in last["text/html"]
+    assert re.search(r">2/2</td>.*>1/2</td>", last["text/html"])
+    lines = last["text/plain"].splitlines()
+    assert lines[0] == "18 images of 3 classes: red, green, blue"
+    assert [line[:9] for line in lines[1:]] == ["epoch 1/2", "epoch 2/2"]
+
+
+def test_a_notebook_shows_names_as_they_are_and_no_bar_after_an_error(cell: Cell) -> None:
+    def train() -> None:
+        with telling() as teller:
+            teller.say("classes: <b>cat</b>\x1b[2J")
+            teller.epoch_begins(1, 2, 10, 0)
+            teller.step_done(5, 1.0, 0.5, 100.0)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        train()
+    assert "&lt;b&gt;cat&lt;/b&gt;\\x1b[2J" in cell.outputs[-1]["text/html"]
+    assert "<progress" not in cell.outputs[-1]["text/html"]
+
+
+def test_pictures_of_a_notebook_are_few(cell: Cell) -> None:
+    with telling() as teller:
+        teller.say("begun")
+        for done in range(1000):
+            teller.samples_seen("reading", done, 1000)
+    assert len(cell.outputs) < 10
+
+
+def test_a_script_has_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with telling() as teller:
+        assert isinstance(teller, PlainProgress)
+        teller.say("cats [red] and dogs\n")
+    assert capsys.readouterr().out == "cats [red] and dogs\\n\n"
+
+
+def test_a_real_kernel_shows_a_run_as_one_table() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    call = (
+        "arrn.train('sample', model='arrn', options={'sizes': (16, 8), 'features': (4, 8), 'depth': 1}, epochs=2, "
+        "holdout=4900, device='cpu', out=tempfile.mkdtemp() + '/run').report"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f"import tempfile, arrn\n{call}")])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    progress, report = [output["data"]["text/html"] for output in notebook.cells[0].outputs]
+    assert re.search(r">2/2</td>.*>1/2</td>", progress)
+    assert "On the validation samples" in report
