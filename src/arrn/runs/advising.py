@@ -16,7 +16,7 @@ import torch
 from arrn.data import Augmentation, Normalisation, Placement, clip_seconds, frame, stored_bytes
 from arrn.memory import free_memory
 from arrn.nn.network import entry_grid, entry_kernel
-from arrn.runs.batch_size import choose_batch
+from arrn.runs.batch_size import choose_batch, usual_batch
 from arrn.runs.building import aspect_for, build_network
 from arrn.runs.device import pick_device
 from arrn.runs.proposing import Facts, options_for, propose
@@ -173,12 +173,13 @@ def _cost(settings: RunSettings, data: RunData, device: torch.device) -> _Cost:
     free = free_memory(device) - min(stored_bytes(train, placement), free_memory(device) / 2) if measurable else 2.0**33
     samples = len(train.sizes) - settings.holdout
     said: list[str] = []
+    batch = recipe.batch_size
+    most = usual_batch(samples) if batch == "auto" else batch  # small steps take longer, sample by sample
     costs = {
-        grid: try_steps(copy.deepcopy(model), make_step, form, grid, free=free, most=min(count, 128), timed=True)
+        grid: try_steps(copy.deepcopy(model), make_step, form, grid, free=free, most=min(count, most), timed=True)
         for grid, count in counts.items()
     }
     largest = costs[max(counts, key=math.prod)]
-    batch = recipe.batch_size
     if batch == "auto":
         batch = choose_batch(largest if measurable else None, free, samples, said.append)
     seconds = sum(count * costs[grid].seconds for grid, count in counts.items())
