@@ -48,9 +48,12 @@ class Facts:
     seconds: Sequence[float] = ()
 
     def __str__(self) -> str:
-        low, high = min(map(max, self.sizes)), max(map(max, self.sizes))
         unit = {1: "samples", 2: "px", 3: "voxels"}[self.form.ndim]
-        spread = f"from {low} to {high} {unit}" if low < high else f"of {high} {unit}"
+        sides: Sequence[float] = [max(size) for size in self.sizes]
+        if self.seconds:  # every clip has as many samples, those of the window that it was looked at in
+            unit, sides = "s", self.seconds
+        low, high = f"{min(sides):.5g}", f"{max(sides):.5g}"
+        spread = f"from {low} to {high} {unit}" if low != high else f"of {high} {unit}"
         return f"{len(self.sizes):,} {self.form.words} {spread}"
 
 
