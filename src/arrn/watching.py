@@ -202,7 +202,7 @@ class NotebookProgress:
             return None
         title, share, note = self._now
         bar = element("progress", max=1, value=f"{share:.3f}", style="width: 12em; margin: 0 .8em", aria_label=title)
-        return element("div", title, bar, note, style="font-variant-numeric: tabular-nums")
+        return element("div", title, bar, note, style="font-variant-numeric: tabular-nums; white-space: pre-wrap")
 
     def _table(self) -> Markup | None:
         if not self._done:

@@ -104,5 +104,5 @@ def settle(
         max_pixels=max_pixels,
     )
     say(str(advice))
-    say(f"why: arrn advise {named}; another one: --model")
+    say(f"why: arrn advise {named}; --model takes another one")
     return advice.settings, folder
