@@ -81,7 +81,8 @@ class TrainingReport:
 
     def _trained(self) -> str:
         last = f", at the end loss {self.epochs[-1]['loss']:.3f}" if self.epochs else ""
-        return f"{self.settings.model} on {Path(self.settings.dataset).name}, {len(self.epochs)} epochs{last}"
+        count = f"{len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}"
+        return f"{self.settings.model} on {Path(self.settings.dataset).name}, {count}{last}"
 
     def _rows(self) -> list[tuple[str, str]]:
         return [("as they come" if n is None else str(n), f"{share:.1%}") for n, share in self.accuracies.items()]
