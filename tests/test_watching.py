@@ -28,7 +28,7 @@ def test_elsewhere_there_is_a_plain_line_for_each_epoch() -> None:
         watcher.step_done(3, 1.0, 0.2, 10.0)
         watcher.epoch_ends(ENTRY | {"validation_accuracy": 0.25})
     assert re.fullmatch(
-        r"epoch  2/10  loss 1\.234  accuracy 50\.0%  validation 25\.0%  12,346 examples/s  3\.2 s  0:00 left\n",
+        r"epoch  2/10  loss 1\.234  accuracy 50\.0%  validation 25\.0%  12,346 examples/s  3\.2 s  \d:\d\d left\n",
         text.getvalue(),
     )
 
@@ -44,8 +44,9 @@ def test_a_terminal_shows_loss_accuracy_examples_per_second_and_time_left() -> N
         watcher.epoch_ends(ENTRY)
     assert "epoch 2 of 10" in shown
     assert "3/5" in shown
-    for part in ("loss 1.234", "accuracy 50.0%", "1,234 examples/s", "0:00 left"):
+    for part in ("loss 1.234", "accuracy 50.0%", "1,234 examples/s"):
         assert part in shown
+    assert re.search(r"\d:\d\d left", shown)  # how long depends on how busy the machine is
     assert "epoch  2/10  loss 1.234" in text.getvalue()
 
 
