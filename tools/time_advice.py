@@ -1,6 +1,6 @@
 """Compares the time of an epoch that `arrn advise` predicts with the time that it takes, on folders of five kinds.
 
-    python tools/time_advice.py             # on a quiet machine: 5 to 10 minutes on two cores
+    python tools/time_advice.py             # on a quiet machine: about two minutes on two cores
 
 The folders are written from the images that ship with the package: few and many images, tiny and large ones, one class
 much smaller than the others. Each is advised on and trained for a few epochs, as `arrn train FOLDER` does. An epoch is
