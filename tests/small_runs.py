@@ -1,15 +1,19 @@
 """Runs small enough for a test: an easy data set, a tiny network, what a run leaves behind."""
 
 import json
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from arrn.data import Batch
 from arrn.runs import Machine, RunSettings, run_training
-from arrn.training import Recipe
+from arrn.training import Recipe, TrainingStep
 from pictures import encoded, write_parquet
 
 TINY = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2}
@@ -72,3 +76,19 @@ def timeless_log(out: Path) -> list[dict[str, Any]]:
     """What the log says, but for how long it took."""
     entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [{key: entry[key] for key in entry if key not in ("seconds", "examples_per_second")} for entry in entries]
+
+
+@contextmanager
+def interrupted_after(steps: int, number: signal.Signals) -> Iterator[None]:
+    """Within it, the process gets a signal after so many training steps."""
+    whole, taken = TrainingStep.__call__, []
+
+    def counted(self: TrainingStep, batch: Batch, step: int) -> None:
+        whole(self, batch, step)
+        taken.append(step)
+        if len(taken) == steps:
+            signal.raise_signal(number)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(TrainingStep, "__call__", counted)
+        yield

@@ -42,5 +42,11 @@ def test_equations_are_drawn_by_the_browser_itself(site: Path) -> None:
 
 def test_the_reference_has_every_public_name(site: Path) -> None:
     text = (site / "reference.html").read_text()
-    for name in ("arrn.create_model", "arrn.Predictor", "arrn.nn.LaplacianResidual", "arrn.signal.resample.resample"):
+    for name in (
+        "arrn.create_model",
+        "arrn.Predictor",
+        "arrn.train",
+        "arrn.nn.LaplacianResidual",
+        "arrn.signal.resample.resample",
+    ):
         assert f'id="{name}"' in text, name

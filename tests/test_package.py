@@ -95,7 +95,19 @@ def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pyte
 FLOORS = [
     *("errors", "malloc", "memory", "datasets", "reading", "runtime", "writing", "teamwork", "signal", "metadata"),
     *("gpu", "nn", "testing", "models", "model_folder", "hub", "saving", "creating", "data", "timing", "provenance"),
-    *("training", "evaluation", "runs", "deploy", "experiments", "pages", "web", "figures", "benchmarks", "demo"),
+    *(
+        "training",
+        "watching",
+        "evaluation",
+        "runs",
+        "deploy",
+        "experiments",
+        "pages",
+        "web",
+        "figures",
+        "benchmarks",
+        "demo",
+    ),
     "cli",
 ]
 PACKAGE = ROOT / "src" / "arrn"

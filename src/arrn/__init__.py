@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from arrn.deploy import Predictor, push_to_hub
     from arrn.errors import ArrnError, ConstancyError
     from arrn.models import list_models, transplant
+    from arrn.runs import train
     from arrn.saving import load, save
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "save",
     "signal",
     "testing",
+    "train",
     "transplant",
 ]
 
@@ -47,6 +49,7 @@ _HOMES = {
     "load": "arrn.saving",
     "push_to_hub": "arrn.deploy",
     "save": "arrn.saving",
+    "train": "arrn.runs",
     "transplant": "arrn.models",
 }
 

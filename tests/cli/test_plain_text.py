@@ -73,7 +73,7 @@ def test_an_error_is_one_line_whatever_it_names(arrn_command: Command, monkeypat
     def refuse(*arguments: object, **options: object) -> None:
         raise ArrnError(f"there is no {EVIL}!")
 
-    monkeypatch.setattr("arrn.runs.read_settings", refuse)
+    monkeypatch.setattr("arrn.runs.requests.read_settings", refuse)
     err = arrn_command("train", "sample", "--resume", code=2).err
     assert err == "arrn: there is no [red]cat\\x1b]0;owned\\x07 \\u202ename \\udcff!\n"
 
@@ -82,7 +82,7 @@ def test_too_little_memory_is_one_line(arrn_command: Command, monkeypatch: pytes
     def fill(*arguments: object, **options: object) -> None:
         raise MemoryError("Unable to allocate 1. TiB")
 
-    monkeypatch.setattr("arrn.runs.read_settings", fill)
+    monkeypatch.setattr("arrn.runs.requests.read_settings", fill)
     err = arrn_command("train", "sample", "--resume", code=1).err
     assert err == "arrn: there is not enough memory for this: Unable to allocate 1. TiB\n"
 

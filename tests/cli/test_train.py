@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,11 @@ import pytest
 from PIL import Image
 
 import arrn
-from arrn.data import Batch
 from arrn.errors import RunError
 from arrn.runs import RunSettings, read_settings
-from arrn.training import TrainingStep, read_recipe
+from arrn.training import read_recipe
 from commands import QUIET, Command
-from small_runs import TINY_RUN, timeless_log, weights, write_easy_set, write_mixed_folder
+from small_runs import TINY_RUN, interrupted_after, timeless_log, weights, write_easy_set, write_mixed_folder
 
 MODEL = ["--model", "arrn", *(word for name, value in TINY_RUN.items() for word in ("--option", f"{name}={value}"))]
 QUICK = [*MODEL, "--epochs", "2", "--batch-size", "4", "--device", "cpu"]
@@ -107,21 +104,6 @@ def test_resume_needs_no_flags_but_the_folder(
     other = arrn_command("train", easy, "--model", "arrn", "--resume", "--epochs", "9", code=2)
     assert "was started otherwise: epochs was 2 and is now 9" in other.err
     assert "is not empty; --resume goes on" in arrn_command("train", easy, *QUICK, code=2).err
-
-
-@contextmanager
-def interrupted_after(steps: int, number: signal.Signals) -> Iterator[None]:
-    whole, taken = TrainingStep.__call__, []
-
-    def counted(self: TrainingStep, batch: Batch, step: int) -> None:
-        whole(self, batch, step)
-        taken.append(step)
-        if len(taken) == steps:
-            signal.raise_signal(number)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(TrainingStep, "__call__", counted)
-        yield
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -101,3 +101,16 @@ def test_what_the_user_decides_stays(tmp_path: Path) -> None:
     assert "arrn with 16 -> 8, batch 8, about" in str(advice)
     assert "--option 'sizes=[16,8]'" in advice.command
     assert "--holdout 4" in advice.command
+
+
+def test_sizes_that_the_user_decides_may_be_rectangles(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set", {"cat": [(16, 24)] * 10, "dog": [(16, 24)] * 10})
+    options = {"sizes": [[16, 24], [8, 12]], "features": [4, 8], "expansion": 2, "depth": 1}
+    advice = advise(RunSettings(str(tmp_path / "set")), options=options, device="cpu")
+    assert "arrn with 16x24 -> 8x12, batch 8, about" in str(advice)
+
+
+def test_sound_is_as_long_as_its_clips() -> None:
+    told = str(facts([(8000,)] * 4, form=SOUND, seconds=[0.4, 0.55, 0.4, 1.0]))
+    assert told == "4 clips from 0.4 to 1 s"
+    assert str(facts([(8000,)] * 2, form=SOUND)) == "2 clips of 8000 samples"

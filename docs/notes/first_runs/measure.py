@@ -33,6 +33,20 @@ RUNS["mini12-p4-frontier"] = (
 RUNS["deep-p4-long"] = ("arrn", DEEP | {"dropout": 0.4}, {"epochs": 40})
 for rate in (1e-3, 2e-3, 1e-2):
     RUNS[f"deep-p4-lr{rate:g}"] = ("arrn", DEEP | {"dropout": 0.4}, {"learning_rate": rate})
+for batch in (16, 32, 128, 256):  # beside the 64 of deep-p4, with the same learning rate and as many epochs
+    RUNS[f"deep-p4-batch{batch}"] = ("arrn", DEEP | {"dropout": 0.4}, {"batch_size": batch})
+for name, sizes in (("two", (32, 16)), ("five", (32, 16, 8, 4, 2))):  # beside the three of small-p4, four of deep-p4
+    RUNS[f"{name}-p4"] = (
+        "arrn",
+        {
+            "sizes": sizes,
+            "features": (16, 32, 64, 96, 128)[: len(sizes)],
+            "expansion": (2, 3, 4, 4, 4)[: len(sizes)],
+            "depth": (1, 1, 1, 1, 1)[: len(sizes) - 1] + (2,),
+            "dropout": 0.4,
+        },
+        {},
+    )
 RUNS["small-p4-slow"] = ("arrn", SMALL | {"dropout": 0.4}, {"learning_rate": 2e-3})
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from arrn.cli.console import Data, MaxPixels, data_root, say, set_or_path, suggesting_skip_bad
+from arrn.cli.console import Data, MaxPixels, say
 from arrn.datasets import facts_of
 
 
@@ -32,13 +32,14 @@ def advise(
 
     arrn advise ~/words --window 1.5
     """
+    from arrn.data import data_root, set_or_path, suggesting_skip_bad
     from arrn.runs import RunSettings
     from arrn.runs import advise as look_at
 
     named = set_or_path(dataset, data)
     start = RunSettings(named, facts_of(named).design, data=data_root(data), skip_bad=skip_bad, sample_rate=sample_rate)
     given = {name: value for name, value in (("window", window), ("aspect", aspect)) if value is not None}
-    with suggesting_skip_bad(skip_bad):
+    with suggesting_skip_bad("--skip-bad", skip_bad):
         advice = look_at(start, given=given, device=device, max_pixels=max_pixels)
     say(str(advice))
     for reason in advice.reasons:

@@ -7,8 +7,7 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,9 +30,6 @@ MaxPixels = Annotated[
     int | None, typer.Option(min=1, help="Refuse larger images, or volumes of more voxels [default: 64 million].")
 ]
 """The flag --max-pixels of every command that reads images."""
-
-WORLD = int(os.environ.get("WORLD_SIZE", "1"))
-"""How many processes `torchrun` started; 1 without it."""
 
 console = Console(width=None if sys.stdout.isatty() else 110, quiet=not LEADS)
 
@@ -60,36 +56,6 @@ def shown(text: object, style: str = "") -> Text:
 def shown_lines(texts: Iterable[object]) -> Text:
     """Texts as `shown` makes them, one below the other."""
     return Text("\n").join(map(shown, texts))
-
-
-def data_root(data: str | None) -> str | None:
-    """A data set's root as every process finds it, wherever it was started; an address of a store as it is."""
-    return data if data is None or "://" in data else str(Path(data).expanduser().resolve())
-
-
-def set_or_path(dataset: str, data: str | None) -> str:
-    """A data set's name, or its address, as it is; a path whole, so that a run goes on from any folder."""
-    from arrn.data import is_pattern, is_remote, list_datasets
-
-    path = Path(dataset).expanduser()
-    if data is not None or is_remote(dataset) or dataset in list_datasets():
-        return dataset
-    return str(path.resolve()) if path.exists() or is_pattern(dataset) else dataset
-
-
-@contextmanager
-def suggesting_skip_bad(given: bool) -> Iterator[None]:
-    """Within it, the error of a sample that cannot be read names --skip-bad, unless it was given already."""
-    from arrn.data import BadSample
-
-    try:
-        yield
-    except BadSample as error:
-        if given:
-            raise
-        raise BadSample(
-            error.where, f"{error.reason}; --skip-bad goes on without samples that cannot be read"
-        ) from None
 
 
 def check_plot(plot: Path | None) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from arrn.cli.console import console, say
 from arrn.cli.evaluate import accuracy_table
-from arrn.cli.progress import watch
+from arrn.watching import watch
 
 _CAPTION = "error: skipping levels against running all; times vary from run to run"
 

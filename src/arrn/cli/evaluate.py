@@ -19,10 +19,8 @@ from arrn.cli.console import (
     MaxPixels,
     check_plot,
     console,
-    data_root,
     say,
     shown,
-    suggesting_skip_bad,
     whole_numbers,
 )
 from arrn.errors import ArrnError
@@ -103,7 +101,7 @@ def evaluate(
 
     arrn evaluate runs/first --cascade
     """
-    from arrn.data import skipped_in_words
+    from arrn.data import data_root, skipped_in_words, suggesting_skip_bad
     from arrn.evaluation import is_uneven, write_report
     from arrn.figures import accuracy_lines, as_they_come, plot_accuracy
     from arrn.nn.network import as_policy
@@ -135,7 +133,7 @@ def evaluate(
         return
     with (
         Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
-        suggesting_skip_bad(skip_bad),
+        suggesting_skip_bad("--skip-bad", skip_bad),
     ):
         task = bar.add_task("evaluating", total=None)
         found = evaluate_run(

@@ -15,8 +15,9 @@ import typer
 from rich.table import Table
 
 from arrn.cli.console import console, print_wide, say, shown
-from arrn.cli.progress import board, watch
+from arrn.cli.progress import board
 from arrn.errors import ArrnError, RunError
+from arrn.watching import watch
 
 if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.jobs import Job

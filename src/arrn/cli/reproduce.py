@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arrn.cli.console import Data, data_root, say
+from arrn.cli.console import Data, say
 from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, list_jobs
 from arrn.datasets import REPRODUCED
 
@@ -57,6 +57,7 @@ def reproduce(
 
     arrn reproduce ablation --dataset cifar10 --seeds 3 --only 'arrn_cifar10-*'
     """
+    from arrn.data import data_root
     from arrn.experiments.plan import choose, plan
     from arrn.runs import Machine
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arrn.cli.console import Data, data_root, numbers, say, set_or_path, whole_numbers
+from arrn.cli.console import Data, numbers, say, whole_numbers
 from arrn.cli.fleet import Cluster, CpusPerJob, Fleet, JobsAtOnce, JobsPerGpu, StorageAddress, list_jobs
 from arrn.cli.standings import show_standings
 from arrn.datasets import facts_of
@@ -92,7 +92,7 @@ def sweep(
 
     arrn sweep ~/pictures --sizes 64,32,16 --features 32,64,128 --holdout 500 --list
     """
-    from arrn.data import hold_out, open_dataset
+    from arrn.data import data_root, hold_out, open_dataset, set_or_path
     from arrn.experiments.halving import Designs, EveryDesign, Halving, round_epochs, shortened
     from arrn.experiments.jobs import Job
     from arrn.experiments.objectives import read_objectives

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from arrn.cli.console import (
-    WORLD,
-    Data,
-    MaxPixels,
-    assignments,
-    console,
-    data_root,
-    say,
-    set_or_path,
-    suggesting_skip_bad,
-    whole_numbers,
-)
-from arrn.cli.progress import watch
-from arrn.datasets import DATASETS, facts_of
-from arrn.errors import ArrnError
+from arrn.cli.console import Data, MaxPixels, assignments, console, say, whole_numbers
+from arrn.watching import watch
 
 
 def train(
@@ -142,50 +128,23 @@ def train(
 
     arrn train --resume --out runs/first
     """
-    from arrn.runs import Machine, RunSettings, advise, read_settings, run_training
-    from arrn.training import read_recipe, recipe_for
+    from arrn.data import suggesting_skip_bad
+    from arrn.runs import Machine, Request, run_training, settle
 
-    if dataset is None and not (resume and out is not None):
-        raise ArrnError(
-            "name the data set to train on, such as sample, or the path of a folder; a run goes on without it: "
-            "arrn train --resume --out DIR"
-        )
-    named = None if dataset is None else set_or_path(dataset, data)
-    advised = model is None and named not in DATASETS and recipe is None and WORLD == 1
-    model_name = model or ("arrn" if advised else facts_of(named or "").design)
-    folder = out or Path("runs") / f"{Path(named or '').name}-{model_name.replace(':', '-')}-seed{seed or 0}"
-    given: dict[str, Any] = {"dataset": named, "model": model, "seed": seed, "holdout": holdout, "keep": keep}
-    given |= {"aspect": aspect, "window": window, "sample_rate": sample_rate}
-    given |= {"data": data_root(data), "skip_bad": skip_bad or None, "pretrained": pretrained or None}
-    given = {name: value for name, value in given.items() if value is not None}
-    saved = read_settings(folder) if resume else None
-    if resume and saved is None:
-        raise ArrnError(f"there is no run in {folder} to resume: without --resume, one is started there")
-    start = saved or RunSettings(named or "", model_name, recipe=recipe_for(named or ""))
-    chosen = start.recipe if recipe is None else read_recipe(recipe, start.recipe)
     flags: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate}
     if batch_size is not None:
         flags["batch_size"] = int(batch_size) if batch_size.lstrip("-").isdecimal() else batch_size
     flags["resolutions"] = whole_numbers("--resolutions", resolutions) or None
     flags = {name: value for name, value in flags.items() if value is not None}
-    given["recipe"] = chosen.with_options(flags | assignments("--set", set_ or []))
-    options = dict(start.options) | assignments("--option", option or [])
+    options = assignments("--option", option or [])
     if dropout is not None:
         options["dropout"] = dropout
-    settings = dataclasses.replace(start, **given, options=options)
-    if advised and saved is None:
-        with suggesting_skip_bad(skip_bad):
-            advice = advise(
-                dataclasses.replace(start, recipe=chosen, seed=settings.seed, data=settings.data, skip_bad=skip_bad),
-                options=options,
-                recipe=flags | assignments("--set", set_ or []),
-                given={name: value for name, value in given.items() if name not in _ADVISED_ON},
-                device=device,
-                max_pixels=max_pixels,
-            )
-        say(str(advice))
-        say(f"why: arrn advise {named}; another one: --model")
-        settings = advice.settings
+    given: dict[str, Any] = {"seed": seed, "holdout": holdout, "keep": keep, "aspect": aspect, "window": window}
+    given |= {"sample_rate": sample_rate, "data": data, "skip_bad": skip_bad or None, "pretrained": pretrained or None}
+    changes = flags | assignments("--set", set_ or [])
+    request = Request(dataset, model, out, recipe, changes, options, given, resume)
+    with suggesting_skip_bad("--skip-bad", skip_bad or resume):
+        settings, folder = settle(request, device=device, max_pixels=max_pixels, say=say)
     machine = Machine(
         device=device,
         stream=stream,
@@ -199,12 +158,9 @@ def train(
         sync_batch_norm=sync_batch_norm,
         max_pixels=max_pixels,
     )
-    with watch(console) as watcher, suggesting_skip_bad(skip_bad or resume):
+    with watch(console) as watcher, suggesting_skip_bad("--skip-bad", skip_bad or resume):
         run_training(settings, folder, machine, resume, watcher, say)
     say(f"trained network: {folder}{next_step(folder)}")
-
-
-_ADVISED_ON = ("dataset", "model", "recipe")  # settings that the advice has by other names
 
 
 def next_step(folder: Path) -> str:

@@ -2,10 +2,10 @@
 
 from arrn.data.augmentation import Augmentation
 from arrn.data.batches import Batch, Batches, MemoryBatches, Order, StreamedBatches, measure_statistics, open_batches
-from arrn.data.catalog import Dataset, list_datasets, open_dataset
+from arrn.data.catalog import Dataset, data_root, list_datasets, open_dataset, set_or_path
 from arrn.data.chunks import ChunkedSource
 from arrn.data.decoding import PICTURES, Codec, decode, header_size
-from arrn.data.examining import Examined, examine, hold_out, skipped_in_words
+from arrn.data.examining import Examined, examine, hold_out, skipped_in_words, suggesting_skip_bad
 from arrn.data.folder import ClassFolders, ImageFolder
 from arrn.data.framing import Framed, aspect_in_words, frame
 from arrn.data.npz import NpzArrays
@@ -62,6 +62,7 @@ __all__ = [
     "Windows",
     "aspect_in_words",
     "clip_seconds",
+    "data_root",
     "decode",
     "decode_wav",
     "examine",
@@ -77,8 +78,10 @@ __all__ = [
     "measure_statistics",
     "open_batches",
     "open_dataset",
+    "set_or_path",
     "skipped_in_words",
     "stored_bytes",
+    "suggesting_skip_bad",
     "wav_header",
     "word_for",
 ]

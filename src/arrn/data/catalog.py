@@ -159,3 +159,16 @@ def _open_splits(name: str, root: Path, how: Reading, by_name: bool) -> Splits:
     if may_download:
         return download(name, root)
     raise ArrnError(f"{root} holds no data set of a known layout. Looked for {LOOKED_FOR}")
+
+
+def data_root(data: str | None) -> str | None:
+    """A data set's root as every process finds it, wherever it was started; an address of a store as it is."""
+    return data if data is None or "://" in data else str(Path(data).expanduser().resolve())
+
+
+def set_or_path(dataset: str, data: str | None) -> str:
+    """A data set's name, or its address, as it is; a path whole, so that a run goes on from any folder."""
+    path = Path(dataset).expanduser()
+    if data is not None or is_remote(dataset) or dataset in list_datasets():
+        return dataset
+    return str(path.resolve()) if path.exists() or is_pattern(dataset) else dataset

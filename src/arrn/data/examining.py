@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -110,6 +111,24 @@ def skipped_in_words(bad: Sequence[BadSample | str], listed_in: str | None = Non
     more = f"; and {rest} more" if rest > 0 else ""
     place = f"; all are in {listed_in}" if rest > 0 and listed_in else ""
     return f"skipped {len(bad):,} bad sample{'s' * (len(bad) != 1)}: {'; '.join(first)}{more}{place}"
+
+
+@contextmanager
+def suggesting_skip_bad(option: str, given: bool) -> Iterator[None]:
+    """Within it, the error of a sample that cannot be read names the option to go on without, unless it was given.
+
+    >>> with suggesting_skip_bad("--skip-bad", False):
+    ...     raise BadSample("cat.png", "it is empty")
+    Traceback (most recent call last):
+        ...
+    arrn.runtime.files.BadSample: cat.png: it is empty; --skip-bad goes on without samples that cannot be read
+    """
+    try:
+        yield
+    except BadSample as error:
+        if given:
+            raise
+        raise BadSample(error.where, f"{error.reason}; {option} goes on without samples that cannot be read") from None
 
 
 def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample]]:

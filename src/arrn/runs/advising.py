@@ -16,13 +16,14 @@ import torch
 from arrn.data import Augmentation, Normalisation, Placement, clip_seconds, frame, stored_bytes
 from arrn.memory import free_memory
 from arrn.nn.network import entry_grid, entry_kernel
-from arrn.runs.batch_size import choose_batch
+from arrn.runs.batch_size import choose_batch, usual_batch
 from arrn.runs.building import aspect_for, build_network
 from arrn.runs.device import pick_device
 from arrn.runs.proposing import Facts, options_for, propose
 from arrn.runs.settings import RunSettings
 from arrn.runs.splits import RunData, open_run_data
 from arrn.runs.trial_step import try_steps
+from arrn.signal.grid import format_grid
 from arrn.training import TrainingStep
 from arrn.training.step import order_memory
 
@@ -50,7 +51,7 @@ class Advice:
     reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        sizes = " -> ".join(map(str, self.settings.options["sizes"]))
+        sizes = " -> ".join(str(n) if isinstance(n, int) else format_grid(n) for n in self.settings.options["sizes"])
         batch = self.settings.recipe.batch_size
         return f"{self.facts}: arrn with {sizes}, batch {batch}, about {spell_seconds(self.seconds)} an epoch"
 
@@ -120,8 +121,8 @@ def advise(
     while True:
         tried = dataclasses.replace(settings, options=taken, recipe=settings.recipe.with_options(plan))
         cost = _cost(tried, data, place)
-        shorter = list(taken["sizes"][1:])
-        lower = bool(shorter) and shorter[0] >= _LOWEST_TOP[axes] and "sizes" not in (options or {})
+        shorter = [] if "sizes" in (options or {}) else list(taken["sizes"][1:])
+        lower = bool(shorter) and shorter[0] >= _LOWEST_TOP[axes]
         if not (lower and place.type == "cpu" and cost.seconds > _PATIENT):
             break
         reasons.append(
@@ -172,12 +173,13 @@ def _cost(settings: RunSettings, data: RunData, device: torch.device) -> _Cost:
     free = free_memory(device) - min(stored_bytes(train, placement), free_memory(device) / 2) if measurable else 2.0**33
     samples = len(train.sizes) - settings.holdout
     said: list[str] = []
+    batch = recipe.batch_size
+    most = usual_batch(samples) if batch == "auto" else batch  # small steps take longer, sample by sample
     costs = {
-        grid: try_steps(copy.deepcopy(model), make_step, form, grid, free=free, most=min(count, 128), timed=True)
+        grid: try_steps(copy.deepcopy(model), make_step, form, grid, free=free, most=min(count, most), timed=True)
         for grid, count in counts.items()
     }
     largest = costs[max(counts, key=math.prod)]
-    batch = recipe.batch_size
     if batch == "auto":
         batch = choose_batch(largest if measurable else None, free, samples, said.append)
     seconds = sum(count * costs[grid].seconds for grid, count in counts.items())

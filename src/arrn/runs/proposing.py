@@ -14,7 +14,7 @@ from arrn.runs.building import USUAL_DROPOUT
 from arrn.signal.grid import Grid
 
 # Of the levels from the top down, for each number of axes: channels, hidden channels per channel. Those of images are
-# measured in docs/notes/first_runs.md; those of sound and volumes are the shipped designs'.
+# measured by docs/notes/first_runs/measure.py; those of sound and volumes are the shipped designs'.
 _FEATURES = {1: (4, 4, 4, 8, 16, 24, 32, 48, 64, 64), 2: (16, 32, 64, 96, 128, 160), 3: (4, 8, 24, 48, 64, 64)}
 _EXPANSION = {1: (4, 4, 4, 4, 4, 3, 3, 3, 3, 4), 2: (2, 3, 4, 4, 4, 4), 3: (1, 2, 3, 4, 4, 4)}
 _LOWEST_BASE = {1: 40, 2: 4, 3: 4}  # the base has this many places along an axis, or up to twice as many
@@ -48,9 +48,12 @@ class Facts:
     seconds: Sequence[float] = ()
 
     def __str__(self) -> str:
-        low, high = min(map(max, self.sizes)), max(map(max, self.sizes))
         unit = {1: "samples", 2: "px", 3: "voxels"}[self.form.ndim]
-        spread = f"from {low} to {high} {unit}" if low < high else f"of {high} {unit}"
+        sides: Sequence[float] = [max(size) for size in self.sizes]
+        if self.seconds:  # every clip has as many samples, those of the window that it was looked at in
+            unit, sides = "s", self.seconds
+        low, high = f"{min(sides):.5g}", f"{max(sides):.5g}"
+        spread = f"from {low} to {high} {unit}" if low != high else f"of {high} {unit}"
         return f"{len(self.sizes):,} {self.form.words} {spread}"
 
 

@@ -62,6 +62,9 @@ class RunSettings:
     def __post_init__(self) -> None:
         if self.keep not in KEPT:
             raise unknown_name("epoch to keep", self.keep, KEPT)
+        for name, value in (("seed", self.seed), ("number of samples to hold out", self.holdout)):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ArrnError(f"the {name} must be a whole number, got {value!r:.40}")
         if not 0 <= self.seed < 2**63:
             raise ArrnError(f"the seed must be a whole number from 0 to 2**63 - 1, got {self.seed!r:.40}")
         if self.holdout < 0:

@@ -22,7 +22,7 @@ MakeStep = Callable[[nn.Module], TrainingStep]
 """From a copy of the network to what would train it."""
 
 # What the process grows by, in units of what its tensors take at most: allocators keep blocks that fit nothing else.
-# On a CPU 1.24 to 1.34 were measured, with freed memory kept (docs/notes/first_runs.md).
+# On a CPU 1.24 to 1.34 were measured, with freed memory kept.
 _GROWTH = {"cpu": 1.35, "cuda": 1.1}
 _SMALLEST, _LARGEST = 4, 16  # samples of a trial
 _PART_OF_FREE = 0.3  # of the free memory, which a trial may take
