@@ -16,7 +16,7 @@ from arrn.testing import adaptation_discrepancy, awaken_norms
 
 # Millions of parameters at the base and in all; the inputs; dropout; evaluation between two sizes.
 PAPER = {
-    "arrn_cifar10": (5.33, 8.09, 32, 0.65, "exact"),  # but for p, which is 0.6 there: docs/results.md
+    "arrn_cifar10": (5.33, 8.09, 32, 0.65, "exact"),  # but for p, which is 0.6 there: docs/notes/search_arrn_cifar10.md
     "arrn_cifar100": (9.59, 14.5, 32, 0.3, "exact"),
     "arrn_tinyimagenet": (15.0, 19.8, 64, 0.3, "cheap"),
     "arrn_stl10": (13.8, 18.4, 96, 0.3, "cheap"),
