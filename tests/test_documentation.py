@@ -63,3 +63,11 @@ def test_links_of_the_site_into_the_repository_lead_somewhere() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_notebooks_are_pages_with_their_pictures(site: Path) -> None:
+    for notebook in ROOT.glob("notebooks/*.ipynb"):
+        text = (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        pictures = re.findall(rf'src="({notebook.stem}_\d+\.png)"', text)
+        assert len(pictures) >= 2
+        assert all((site / "notebooks" / name).exists() for name in pictures)
