@@ -85,6 +85,8 @@ def _named(depth: int) -> Callable[[re.Match[str]], str]:
         text, up, target = link[1], link[2], link[3].rstrip("/")
         if up.count("../") <= depth:
             return link[0]
+        if (notebook := Path(target)).suffix == ".ipynb":  # which are pages of the site
+            return f"[{text}]({'../' * depth}notebooks/{notebook.stem}.md)"
         return text if target in text else f"{text} (`{target}` in the repository)"
 
     return name

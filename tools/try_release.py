@@ -39,7 +39,7 @@ TRIALS: dict[str, tuple[str, ...]] = {
     "serve": ("python serve_trial.py arrn weights/arrn_small",),
     "train,hub": ("arrn publish weights/arrn_small me/small --license mit --out card.md",),
     "stream": ("python stream_trial.py",),
-    "cluster": ("arrn reproduce robustness --dataset sample --only arrn_small --epochs 1 --cluster auto",),
+    "cluster": ("python cluster_trial.py",),
     "search": ("arrn sweep sample --trials 1 --p 0.3:0.6 --epochs 1",),
     "train,tensorboard": ("arrn train sample --epochs 1 --tensorboard --out runs/board",),
     "web": ("arrn web weights/arrn_small --out site",),
@@ -67,6 +67,15 @@ handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory="pic
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 print(file_at(f"http://127.0.0.1:{server.server_port}/skipping.png"))
+"""
+CLUSTER_TRIAL = """
+import subprocess
+import ray
+
+ray.init(num_cpus=1, include_dashboard=False)  # a cluster of its own, which ends with this program
+address = ray.get_runtime_context().gcs_address
+command = ["arrn", "reproduce", "robustness", "--dataset", "sample", "--only", "arrn_small", "--epochs", "1"]
+subprocess.run([*command, "--cluster", address], check=True)
 """
 SERVE_TRIAL = """
 import json, pathlib, socket, subprocess, sys, time, urllib.error, urllib.request
@@ -113,7 +122,8 @@ class Environment:
         done = subprocess.run(command, cwd=folder, env=kept | paths, capture_output=True, text=True, check=False)
         print(f"  {time.monotonic() - start:4.0f} s  {shlex.join(map(str, command))[:110]}", flush=True)
         if done.returncode:
-            sys.exit(f"{done.stdout}\n{done.stderr}\nthis command failed with code {done.returncode}")
+            print(f"{done.stdout}\n{done.stderr}", flush=True)  # before the environments are removed, which takes long
+            sys.exit(f"this command failed with code {done.returncode}: {shlex.join(map(str, command))}")
 
     def install(self, *wanted: str) -> None:
         """Installs what pip is given."""
@@ -132,6 +142,7 @@ def prepare(folder: Path, blocks: Sequence[str]) -> None:
         "readme.py": "\n".join(blocks),
         "timm_trial.py": TIMM_TRIAL,
         "stream_trial.py": STREAM_TRIAL,
+        "cluster_trial.py": CLUSTER_TRIAL,
         "serve_trial.py": SERVE_TRIAL,
     }.items():
         (folder / name).write_text(text)

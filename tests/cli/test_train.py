@@ -168,7 +168,7 @@ def test_resume_does_not_ask_for_the_data_set(
 def test_where_there_is_no_run_none_is_resumed(arrn_command: Command, easy: Path, tmp_path: Path) -> None:
     for out in (tmp_path / "mistyped", tmp_path):
         failed = arrn_command("train", easy, *QUICK, "--out", out, "--resume", code=2)
-        assert failed.err == f"arrn: there is no run in {out} to resume: without --resume, one is started there\n"
+        assert failed.err == f"arrn: there is no run in {out} to resume; without --resume a new run starts there\n"
     assert list(tmp_path.iterdir()) == []
 
 
