@@ -20,7 +20,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "notebooks"
+TABLES = {path.parent.name: path for path in sorted(ROOT.glob("results/*/README.md"))}
 
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _LINK_OUT = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+)([^)#]+)(#[^)]*)?\)")
@@ -28,8 +30,22 @@ _EXAMPLE = re.compile(r"(?:^|\n\n)(>>> .*?)(?=\n\n|\Z)", re.DOTALL)
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Adds the tables of each data set to the menu, below the results."""
+    (results,) = (part["Results"] for part in config.nav or [] if "Results" in part)
+    results += [{_heading(path): f"results/{name}.md"} for name, path in TABLES.items()]
+    return config
+
+
+def _heading(page: Path) -> str:
+    return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Adds each notebook as a page, with the outputs that it stores; its pictures are files beside it."""
+    """Adds the tables of each data set, and each notebook with the outputs that it stores, as pages."""
+    for name, path in TABLES.items():
+        page = path.read_text(encoding="utf-8").replace("](../../docs/", "](../")
+        files.append(File.generated(config, f"results/{name}.md", content=page))
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         page, pictures = notebook_page(json.loads(path.read_text(encoding="utf-8")), path.stem)
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
@@ -85,8 +101,11 @@ def _named(depth: int) -> Callable[[re.Match[str]], str]:
         text, up, target = link[1], link[2], link[3].rstrip("/")
         if up.count("../") <= depth:
             return link[0]
-        if (notebook := Path(target)).suffix == ".ipynb":  # which are pages of the site
-            return f"[{text}]({'../' * depth}notebooks/{notebook.stem}.md)"
+        path = Path(target)  # of what may be a page of the site
+        if path.suffix == ".ipynb":
+            return f"[{text}]({'../' * depth}notebooks/{path.stem}.md)"
+        if (name := path.parent.name) in TABLES:
+            return f"[{text}]({'../' * depth}results/{name}.md)"
         return text if target in text else f"{text} (`{target}` in the repository)"
 
     return name

@@ -43,7 +43,7 @@ def claims_page(datasets: Mapping[str, Sequence[Run]]) -> Drawing:
         return Drawing("claims", None, ("results of `arrn reproduce all`",))
     rows = [[claim, *(str(judge(datasets[name])) for name in names)] for claim, judge in _CLAIMS.items()]
     above = [line for name in names for line in _networks_above(name, datasets[name])]
-    page = markdown_table(["the paper's claim", *names], rows)
+    page = markdown_table(["the paper's claim", *names], rows, words=True)
     if above:
         page += "\n\nNetworks that are above the ARRN with Laplacian dropout at some resolution:\n\n" + "\n".join(above)
     return Drawing("claims", None, (), page + "\n")

@@ -33,15 +33,15 @@ def tables_page(dataset: str, runs: Sequence[Run]) -> Drawing:
     return Drawing(f"tables-{dataset}", None, lacking, "\n".join(sections))
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is to the left and the others to the right.
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
+    """A table whose first column is to the left and the others to the right, as numbers are; with `words`, to the left.
 
     >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
     | a | b |
     |---|--:|
     | x\\|y | 1 |
     """
-    rule = "|---|" + "--:|" * (len(head) - 1)
+    rule = "|---|" + ("---|" if words else "--:|") * (len(head) - 1)
     lines = ["| " + " | ".join(plain(cell).replace("|", r"\|") for cell in cells) + " |" for cells in (head, *rows)]
     return "\n".join([lines[0], rule, *lines[1:]])
 
@@ -55,8 +55,8 @@ def headline_table(runs: Sequence[Run], names: Mapping[str, str], sizes: Sequenc
         sizes: the resolutions.
 
     >>> print(headline_table([], {"resnet18": "ResNet18"}, (32, 8)))
-    | network | accuracy at 32 | at 8 | million multiply-adds at 32 | at 8 |
-    |---|--:|--:|--:|--:|
+    | network | accuracy at 32 | at 8 | million multiply-adds at 32 / 8 |
+    |---|--:|--:|--:|
     """
     by_name = {run.name: run for run in runs}
     found = [(label, by_name[name]) for name, label in names.items() if name in by_name]
@@ -67,9 +67,9 @@ def headline_table(runs: Sequence[Run], names: Mapping[str, str], sizes: Sequenc
         adapted = [each for each in run.first.multiply_adds if each["adapt"] is not False]  # None: it has no levels
         costs = {each["resolution"]: each["multiply_adds"] for each in adapted}
         shown = [f"**{100 * values[n]:.1f}**" if values[n] == best[n] else f"{100 * values[n]:.1f}" for n in sizes]
-        rows.append([label, *shown, *(f"{costs[size] / 1e6:,.0f}" for size in sizes)])
+        rows.append([label, *shown, " / ".join(f"{costs[size] / 1e6:,.0f}" for size in sizes)])
     others = [f"at {size}" for size in sizes[1:]]
-    head = ["network", f"accuracy at {sizes[0]}", *others, f"million multiply-adds at {sizes[0]}", *others]
+    head = ["network", f"accuracy at {sizes[0]}", *others, f"million multiply-adds at {' / '.join(map(str, sizes))}"]
     return markdown_table(head, rows)
 
 
