@@ -69,12 +69,13 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 print(file_at(f"http://127.0.0.1:{server.server_port}/skipping.png"))
 """
 CLUSTER_TRIAL = """
-import subprocess
+import pathlib, subprocess, sys
 import ray
 
 ray.init(num_cpus=1, include_dashboard=False)  # a cluster of its own, which ends with this program
 address = ray.get_runtime_context().gcs_address
-command = ["arrn", "reproduce", "robustness", "--dataset", "sample", "--only", "arrn_small", "--epochs", "1"]
+program = pathlib.Path(sys.executable).with_name("arrn")
+command = [program, "reproduce", "robustness", "--dataset", "sample", "--only", "arrn_small", "--epochs", "1"]
 subprocess.run([*command, "--cluster", address], check=True)
 """
 SERVE_TRIAL = """
@@ -83,7 +84,8 @@ import json, pathlib, socket, subprocess, sys, time, urllib.error, urllib.reques
 with socket.socket() as place:
     place.bind(("127.0.0.1", 0))
     port = place.getsockname()[1]
-server = subprocess.Popen([sys.argv[1], "serve", sys.argv[2], "--port", str(port)])
+program = pathlib.Path(sys.executable).with_name(sys.argv[1])
+server = subprocess.Popen([program, "serve", sys.argv[2], "--port", str(port)])
 try:
     for _ in range(120):
         try:
@@ -110,20 +112,23 @@ class Environment:
         if below is not None:
             (self.packages / "below.pth").write_text(f"{below.packages}\n")
 
-    def run(self, command: Sequence[str | Path], folder: Path) -> None:
+    def run(self, command: Sequence[str], folder: Path) -> None:
         """Runs a command of this environment in a folder, with one thread and without the repository on the path.
 
         Raises:
             SystemExit: where the command fails; its output is shown.
         """
+        program = self.programs / command[0]  # not one of that name elsewhere on the path
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         paths = {"PATH": f"{self.programs}{os.pathsep}{kept['PATH']}", "OMP_NUM_THREADS": "1"}
         start = time.monotonic()
-        done = subprocess.run(command, cwd=folder, env=kept | paths, capture_output=True, text=True, check=False)
-        print(f"  {time.monotonic() - start:4.0f} s  {shlex.join(map(str, command))[:110]}", flush=True)
+        done = subprocess.run(
+            [program, *command[1:]], cwd=folder, env=kept | paths, capture_output=True, text=True, check=False
+        )
+        print(f"  {time.monotonic() - start:4.0f} s  {shlex.join(command)[:110]}", flush=True)
         if done.returncode:
             print(f"{done.stdout}\n{done.stderr}", flush=True)  # before the environments are removed, which takes long
-            sys.exit(f"this command failed with code {done.returncode}: {shlex.join(map(str, command))}")
+            sys.exit(f"this command failed with code {done.returncode}: {shlex.join(command)}")
 
     def install(self, *wanted: str) -> None:
         """Installs what pip is given."""
@@ -195,6 +200,7 @@ def main() -> None:
                 print("  npm is not on this machine: not tried")
                 continue
             layer = Environment(place / extras.replace(",", "-"), options.python, core)
+            layer.install("--no-deps", "--ignore-installed", str(wheel))  # its programs, which start this environment
             layer.install(f"{wheel}[{extras}]")
             for command in TRIALS[extras]:
                 layer.run(shlex.split(command), folder)
