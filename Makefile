@@ -59,7 +59,7 @@ release: $(VENV)/.installed
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m build --no-isolation --outdir dist runtime
-	$(BIN)/python tools/try_release.py dist --torch "$(TORCH)" $(TRIAL)
+	$(BIN)/python tools/try_release.py dist --torch="$(TORCH)" $(TRIAL)
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix
