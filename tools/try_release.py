@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
-# The extras of an environment, and the commands that are tried there. `exported` is what the trial of onnx leaves.
+# The extras of an environment, and the commands that are tried there; {here} is the folder that they run in.
 TRIALS: dict[str, tuple[str, ...]] = {
     "train": (
         "python readme.py",
@@ -43,7 +43,7 @@ TRIALS: dict[str, tuple[str, ...]] = {
     "search": ("arrn sweep sample --trials 1 --p 0.3:0.6 --epochs 1",),
     "train,tensorboard": ("arrn train sample --epochs 1 --tensorboard --out runs/board",),
     "web": ("arrn web weights/arrn_small --out site",),
-    "docs": (f"mkdocs build --strict --quiet --config-file {ROOT}/mkdocs.yml --site-dir pages",),
+    "docs": (f"mkdocs build --strict --quiet --config-file {ROOT}/mkdocs.yml --site-dir {{here}}/pages",),
     "train,executorch": ("arrn export weights/arrn_small --to executorch --out executorch",),
 }
 RUNTIME_TRIALS = (
@@ -203,7 +203,7 @@ def main() -> None:
             layer.install("--no-deps", "--ignore-installed", str(wheel))  # its programs, which start this environment
             layer.install(f"{wheel}[{extras}]")
             for command in TRIALS[extras]:
-                layer.run(shlex.split(command), folder)
+                layer.run(shlex.split(command.replace("{here}", str(folder))), folder)
         if "runtime" in wanted and "train,onnx" in wanted:
             print("arrn-runtime, without PyTorch", flush=True)
             alone = Environment(place / "runtime", options.python)
