@@ -15,7 +15,7 @@ export OMP_WAIT_POLICY ?= passive
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: docs demo web test test-all lint check-types benchmark format clean help
+.PHONY: docs demo web test test-all lint check-types benchmark release format clean help
 
 help:
 	@echo "make demo         install, then train three small networks and compare them at many resolutions"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-all     the same, large models included"
 	@echo "make docs         build the documentation site in site/, to be opened without a server"
 	@echo "make web          make a page that runs the shipped network in the browser, and serve it on this machine"
+	@echo "make release      build wheels and source archives in dist/, install them afresh and try every extra"
 	@echo "make benchmark    measure training, inference and kernels on this machine, beside their floors"
 	@echo "make format       rewrite the code in the house format"
 	@echo "make clean        remove the virtual environment and what tools left behind"
@@ -53,6 +54,13 @@ docs: $(VENV)/.installed
 benchmark: $(VENV)/.installed
 	$(BIN)/arrn benchmark
 
+# Of arrn, and of arrn-runtime. TRIAL="--only train timm" tries less; docs/support.md lists the extras.
+release: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist runtime
+	$(BIN)/python tools/try_release.py dist --torch="$(TORCH)" $(TRIAL)
+
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -66,4 +74,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, and nothing on it comes from elsewhere."""
+"""The documentation: the site builds without a warning and fetches nothing; links of other pages lead somewhere."""
 
 import os
 import re
@@ -12,6 +12,8 @@ pytest.importorskip("material")
 pytest.importorskip("mkdocstrings")
 
 ROOT = Path(__file__).parents[1]
+# Read in the repository, not on the site, which checks its own links.
+OTHER_PAGES = [*ROOT.glob("*.md"), *ROOT.glob("results/**/*.md"), *ROOT.glob("runtime/*.md")]
 FETCHED = re.compile(r'<(?:script|img|iframe|source)[^>]*\ssrc="https?:|<link[^>]*rel="stylesheet"[^>]*href="https?:')
 
 
@@ -50,3 +52,28 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
         "arrn.signal.resample.resample",
     ):
         assert f'id="{name}"' in text, name
+
+
+@pytest.mark.parametrize("page", OTHER_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_pages_outside_of_the_site_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not target.startswith(("http", "#")):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+def test_links_of_the_site_into_the_repository_lead_somewhere() -> None:
+    for page in ROOT.glob("docs/**/*.md"):
+        for target in re.findall(r"\]\(((?:\.\./)+[^)\s]+)\)", page.read_text()):
+            assert (page.parent / target.partition("#")[0]).exists(), (page, target)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_notebooks_are_pages_with_their_pictures(site: Path) -> None:
+    for notebook in ROOT.glob("notebooks/*.ipynb"):
+        text = (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        pictures = re.findall(rf'src="({notebook.stem}_\d+\.png)"', text)
+        assert len(pictures) >= 2
+        assert all((site / "notebooks" / name).exists() for name in pictures)

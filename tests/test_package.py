@@ -74,7 +74,15 @@ def test_the_wheel_installs_and_imports(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # compilers warn about their own insides
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/inference.md", "docs/exporting.md", "docs/rectangles.md", "docs/backbone.md"]
+    "page",
+    [
+        "README.md",
+        "docs/get_started.md",
+        "docs/inference.md",
+        "docs/exporting.md",
+        "docs/rectangles.md",
+        "docs/backbone.md",
+    ],
 )
 def test_the_examples_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # they write; what they read is as in a checkout

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from arrn.runs import train
     from arrn.saving import load, save
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ArrnError",

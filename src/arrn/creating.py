@@ -26,17 +26,17 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
     Args:
         name: one of `arrn.list_models`; or ``"timm:NAME"`` or ``"torchvision:NAME"``, the transplant of a network of
             these libraries; or ``"package.module:function"`` of a module in `arrn.models.importing`.
-        pretrained: True for the weights that belong to the name: those of a library's network, from its cache or the
-            network, or those in ``weights/NAME`` of the clone of the repository that `arrn` runs from. Or a folder
-            that `arrn.save` wrote for a network of that name, or its address on the hub, ``hf://OWNER/NAME``: options
-            that are not given are then the saved ones, and so are the weights, in float32. With another `num_classes`
-            the classifier starts afresh.
+        pretrained: True for the weights that belong to the name: those of timm or torchvision, which are downloaded
+            once, or those in ``weights/NAME`` of the clone of the repository that `arrn` runs from. Or a folder
+            that `arrn.save` wrote for a network of that name, or the address of such a folder on the hub,
+            ``hf://OWNER/NAME``. Options that are not given are then the saved options, and the weights are float32.
+            With another `num_classes` the classifier starts with new weights.
         options: of the model. Every adaptive network also takes ``features_only=True`` and `out_indices`, for a
             `Backbone` of it: see `create_backbone`.
 
     Raises:
-        ArrnError: for a name or an option that is not known; for what `load` refuses, and for the weights of another
-            model.
+        ArrnError: for a name or an option that is not known, for weights of another model, and for files that `load`
+            refuses.
 
     >>> model = create_model("arrn", sizes=(16, 8), features=(8, 16), depth=1, num_classes=4)
     >>> model.sizes
@@ -79,19 +79,19 @@ def create_backbone(
     pretrained: str | os.PathLike[str] | bool | None = None,
     **options: Any,
 ) -> Backbone:
-    """Builds an adaptive network without its head, which answers by feature maps: ``features_only=True`` of timm.
+    """Builds an adaptive network without its head, which returns feature maps: ``features_only=True`` of timm.
 
     The list has the same length, and its maps the same channels and grids, for inputs of every size.
 
     Args:
         name: an adaptive network, as for `create_model`.
-        out_indices: the maps that are given, counted from the highest resolution, negative ones from the end; None is
-            all of them.
-        pretrained: as for `create_model`: the weights of a whole network, whose head is left out.
+        out_indices: which maps the backbone returns, counted from the highest resolution; negative numbers count from
+            the end. None is all maps.
+        pretrained: as for `create_model`. The weights are those of a whole network; its head is left out.
         options: of the model.
 
     Raises:
-        ArrnError: for a network that does not adapt, for indices of no map, and as `create_model`.
+        ArrnError: for a network that does not adapt, for an index without a map, and as `create_model`.
 
     >>> import torch
     >>> backbone = create_backbone("arrn_small", out_indices=(0, 1))

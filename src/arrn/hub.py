@@ -266,7 +266,8 @@ def hub_errors(address: HubAddress, doing: str = "read") -> Iterator[None]:
         raise ArrnError(f"{place} has no revision {address.revision!r:.80}") from None
     except errors.GatedRepoError:
         raise ArrnError(
-            f"{place} is open to those alone whom its owners let in: ask on its page, then log in with `hf auth login`"
+            f"{place} is open only to people whom its owners admit: ask for access on its page, then log in with "
+            "`hf auth login`"
         ) from None
     except errors.RepositoryNotFoundError:
         raise ArrnError(

@@ -50,26 +50,26 @@ def save(
     """Writes a network to the directory `path`, whole or not at all.
 
     The file holds the weights and what rebuilds the network: the name and options of `create_model`, or those of a
-    transplant's source in timm or torchvision, or a builder of your own. Where another network was saved before, a
-    crash leaves that one or this one.
+    transplant's source in timm or torchvision, or a builder of your own. If a network was saved there before, a crash
+    leaves either the old network or the new one, never a mixture.
 
     Args:
-        model: the network; what `torch.compile` or data parallelism put around it is left out.
+        model: the network; wrappers of `torch.compile` and of data parallelism are left out.
         path: the directory, made if need be.
         metadata: normalisation, resampler and class names; by default ``model.metadata``.
         builder: for a network of your own, the function that builds it, as ``"package.module:function"``. The module
-            is imported and the function called, to see that it builds this network; `load` then needs `imports`.
+            is imported and the function called, to check that it builds this network; `load` then needs `imports`.
         options: keyword arguments of that function, made of numbers, text, lists and dictionaries.
 
     Raises:
-        ArrnError: for what cannot be written, before anything is; for parameters that are not finite.
+        ArrnError: before anything is written, for a network that cannot be saved or has parameters that are not finite.
     """
     model = unwrap(model)
     config = config_for(model, builder, options)
     document = describe(model, config, metadata or getattr(model, "metadata", None) or Metadata())
     # Buffers may: a mask for what is not to be seen, for example.
     if (name := first_not_finite(dict(model.named_parameters()))) is not None:
-        raise ArrnError(f"{_uncompiled(name)} holds what is no finite number: this network cannot compute anything")
+        raise ArrnError(f"{_uncompiled(name)} holds NaN or infinity: this network cannot compute anything")
     content = safetensors.torch.save(_gather_tensors(model))
     directory = Path(path)
     try:
@@ -89,16 +89,16 @@ def load(
     Args:
         path: the directory; or ``"hf://OWNER/NAME"``, a repository on the Hugging Face hub, with ``@REVISION`` for a
             branch, a tag or a commit. The network then has a `hub_address`, which names the commit.
-        dtype: of the network. None is float32 for what was saved in half precision, which takes half of the room in a
-            file but few inputs come in; all else stays as it was saved. ``"saved"`` keeps half precision too, and a
-            dtype such as ``torch.bfloat16`` or ``torch.float64`` is that of every real number.
+        dtype: of the loaded network. None gives float32 for tensors that were saved in half precision, and leaves other
+            tensors as they were saved. ``"saved"`` keeps half precision too. A dtype such as ``torch.bfloat16`` or
+            ``torch.float64`` is given to every tensor of real numbers.
         imports: modules of your own, such as ``["package.module"]``, that build networks. Code that a file names runs
             only if its module is here.
 
     Raises:
         ArrnError: for a missing, truncated, damaged, foreign or newer file, a pickle, a wrong tensor shape, weights
-            that are not finite, or names for another number of classes than the network has; for another `dtype`; for
-            a hub that cannot be reached, and what is not there.
+            that are not finite, or names for another number of classes than the network has; for a `dtype` that is not
+            for real numbers; for a hub that cannot be reached, and a repository that does not exist.
     """
     if not (dtype in (None, "saved") or (isinstance(dtype, torch.dtype) and dtype in DTYPES)):
         raise ArrnError(
@@ -262,7 +262,7 @@ class Saved:
         # What a network is built with, such as a mask, may be infinite.
         learnt = {name: tensor for name, tensor in tensors.items() if first_not_finite({name: state[name]}) is None}
         if (odd := first_not_finite(learnt)) is not None:
-            raise ArrnError(f"{path}: {odd} holds what is no finite number: the training of this network diverged")
+            raise ArrnError(f"{path}: {odd} holds NaN or infinity: the training of this network diverged")
         if as_read is not None:
             for name, own in state.items():
                 # In place: a tensor that two layers share stays shared, as it would not with `assign=True`.

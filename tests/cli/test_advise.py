@@ -20,7 +20,7 @@ def test_the_command_prints_the_reasons_and_train_takes_the_proposal(arrn_comman
     told = arrn_command("advise", tmp_path / "set", "--device", "cpu").out
     assert re.search(r"40 images from 16 to 20 px: arrn with 20 -> 10 -> 5, batch 8, about [\d.]+ s an epoch", told)
     assert "- holdout 6: " in told
-    assert "this is: arrn train" in told
+    assert "the same as: arrn train" in told
     done = arrn_command("train", tmp_path / "set", "--epochs", 1, "--out", tmp_path / "run", "--device", "cpu").out
     assert "arrn with 20 -> 10 -> 5, batch 8" in done
     kept = read_settings(tmp_path / "run")

@@ -16,7 +16,7 @@ MODEL = ["--model", "arrn", *(word for name, value in TINY.items() for word in (
     ("arguments", "message"),
     [
         (["nonsense"], "No such command 'nonsense'"),
-        (["train"], "name the data set to train on, such as sample, or the path of a folder"),
+        (["train"], "name the data set to train on, such as sample, or give the path of a folder"),
         (["evaluate"], "Missing argument"),
         (["train", "sample", "--nonsense"], "No such option"),
         (["train", "sample", "--epochs", "many"], "--epochs"),

@@ -44,10 +44,10 @@ def test_flags_of_adaptive_networks_say_so_for_others(arrn_command: Command, eas
     fixed = ["--model", "resnet18_small_stem", "--option", "width=2", "--epochs", "1", "--device", "cpu"]
     arrn_command("train", easy, *fixed, "--out", tmp_path / "run")
     flags = ["--policy", "cheap", "--resolutions", "8", "--device", "cpu"]
-    assert "change nothing" in arrn_command("evaluate", tmp_path / "run", *flags).out
+    assert "have no effect" in arrn_command("evaluate", tmp_path / "run", *flags).out
     image = tmp_path / "image.png"
     Image.new("RGB", (8, 8)).save(image)
-    assert "changes nothing" in arrn_command("predict", tmp_path / "run", image, *flags[:2]).out
+    assert "has no effect" in arrn_command("predict", tmp_path / "run", image, *flags[:2]).out
 
 
 def test_another_data_set_does_not_overwrite_what_was_found_before(arrn_command: Command, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_mixed_sizes_as_they_come_lead(arrn_command: Command, tmp_path: Path) ->
     data = write_mixed_folder(tmp_path / "data", [(8, 8), (5, 7), (3, 3), (4, 2), (12, 12)], per_class=5)
     arrn_command("train", data, *MODEL, "--epochs", "1", "--out", tmp_path / "run", "--device", "cpu")
     out = arrn_command("evaluate", tmp_path / "run", "--plot", tmp_path / "e.svg", "--device", "cpu").out
-    first, second = out.index("as they come"), out.index("brought down to one resolution")
+    first, second = out.index("as they come"), out.index("all lowered to one resolution")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out[first:second].splitlines() if "│" in line]
     assert [row[:3] for row in rows] == [
         ["exact", "all", "15"],

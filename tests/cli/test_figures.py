@@ -35,7 +35,7 @@ def test_every_figure_is_written_as_png_and_svg(tmp_path: Path, arrn_command: Co
     for stem in stems:
         assert (tmp_path / "out" / f"{stem}.png").read_bytes().startswith(PNG)
         assert "<svg" in (tmp_path / "out" / f"{stem}.svg").read_text()
-    assert "lacks" not in said
+    assert "missing" not in said
 
 
 def test_drawn_again_files_are_the_same_byte_for_byte(tmp_path: Path, arrn_command: Command) -> None:
@@ -49,7 +49,7 @@ def test_drawn_again_files_are_the_same_byte_for_byte(tmp_path: Path, arrn_comma
 def test_pictures_need_no_results(tmp_path: Path, arrn_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = arrn_command("figures", "tree", "bandwidth").out
-    assert "tree: not drawn; it lacks results of `arrn reproduce ablation`" in said
+    assert "tree: not drawn, since these are missing: results of `arrn reproduce ablation`" in said
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"bandwidth.png", "bandwidth.svg"}
     (tmp_path / "empty").mkdir()
     said = arrn_command("figures", "robustness", "--results", "empty", "--out", "none").out
@@ -60,8 +60,8 @@ def test_pictures_need_no_results(tmp_path: Path, arrn_command: Command, monkeyp
 def test_what_is_lacking_is_told(tmp_path: Path, arrn_command: Command) -> None:
     results = write_results(tmp_path / "results", "arrn_small", "arrn_small-no-dropout", "arrn_small-fair")
     said = arrn_command("figures", "ablation", "tree", "--results", results, "--out", tmp_path).out
-    lacking = "it lacks arrn_small-fair-no-dropout, arrn_small-poor, arrn_small-poor-no-dropout\n"
-    assert f"tree-sample: not drawn; {lacking}" in said
+    lacking = "missing: arrn_small-fair-no-dropout, arrn_small-poor, arrn_small-poor-no-dropout\n"
+    assert f"tree-sample: not drawn, since these are {lacking}" in said
     assert f"ablation-sample.svg; {lacking}" in said
 
 

@@ -247,7 +247,7 @@ def test_the_column_is_named_after_what_the_inputs_are(
 ) -> None:
     out = arrn_command("predict", finished, files[0], "--device", "cpu").out
     assert [cell.strip() for cell in out.splitlines()[1].split("┃")[1:3]] == ["image", "size"]
-    assert "time: an equal share of its batch's" in out
+    assert "time: an equal share of the time of its batch" in out
 
 
 def test_an_exported_folder_answers_as_the_network_does(

@@ -41,7 +41,7 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
     assert result.command == "arrn reproduce robustness --dataset sample --only arrn_small --seeds 1 --epochs 1"
     # From here on there is nothing to run, so this process can do it.
     said = arrn_command("reproduce", "efficiency", *common, "--only", "arrn_small").out
-    assert said.splitlines() == ["arrn_small-seed0: finished before, skipped", f"results: {tmp_path}/results/sample"]
+    assert said.splitlines() == ["arrn_small-seed0: finished before and skipped", f"results: {tmp_path}/results/sample"]
     table = arrn_command("reproduce", "robustness", *common, *only, "--list").out
     assert [line.split("│")[-2].strip() for line in table.splitlines() if "│" in line] == ["finished", "to do"]
     longer = [*common[:-8], "--epochs", 2, *places(tmp_path)]
@@ -121,7 +121,7 @@ def test_stopped_or_killed_it_leaves_checkpoints_and_no_processes(
         said, error = process.communicate(timeout=60)
         assert (process.returncode, error) == (1, "arrn: interrupted\n")
     assert said.splitlines()[-2].startswith("arrn_small-seed0: stopped  epoch ")
-    assert said.splitlines()[-1] == "stopped, with checkpoints: the same command goes on"
+    assert said.splitlines()[-1] == "stopped, with checkpoints: the same command continues"
     assert "stopped by SIGTERM" in output.read_text()
     assert list((run / "checkpoints").iterdir())
     assert "interrupted" in arrn_command(*arguments, "--list").out
@@ -137,7 +137,7 @@ AWAITED = {
 }
 
 
-@pytest.mark.parametrize("dataset", [folder.name for folder in sorted(RESULTS.iterdir())])
+@pytest.mark.parametrize("dataset", [folder.name for folder in sorted(RESULTS.iterdir()) if folder.is_dir()])
 def test_published_results_are_those_of_the_plan(arrn_command: Command, tmp_path: Path, dataset: str) -> None:
     published = [result for result in read_results(RESULTS) if result.dataset == dataset]
     seeds = ["--seeds", max(result.seed for result in published) + 1]

@@ -23,7 +23,7 @@ def test_designs_are_compared_on_held_out_images(easy: Path, tmp_path: Path, arr
     assert {result.report.results[0]["total"] for result in results} == {6}
     # From here on there is nothing to run, so this process can do it.
     said = arrn_command(*arguments).out
-    assert "2 finished before, skipped" in said
+    assert "2 runs finished before and are skipped" in said
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
     assert {row[1] for row in rows} == {f"8-4_f4-8_e2-2_d1-1_p{p}_inverted" for p in (0.4, 0.6)}
     document = json.loads((out / f"sweep-{easy.name}.json").read_text())
@@ -58,7 +58,7 @@ def test_a_long_design_leaves_room_for_the_rest(
     [
         (
             ["--p", "0,0.1,0.2", "--limit", "2"],
-            "more than 2: fewer choices, --trials to draw some of them, or --limit 3",
+            "more than 2: give fewer choices, draw some of the designs by --trials, or allow them by --limit 3",
         ),
         (["--sizes", "32,x"], "--sizes takes whole numbers of at least 1 with commas between"),
         (["--p", "half"], "--p takes numbers of at least 0 with commas between, such as 0.4,0.6; got 'half'"),

@@ -102,8 +102,8 @@ def test_resume_needs_no_flags_but_the_folder(
     again = arrn_command("train", easy, "--model", "arrn", "--resume")
     assert f"the run in {Path('runs') / out.name} is finished" in again.out
     other = arrn_command("train", easy, "--model", "arrn", "--resume", "--epochs", "9", code=2)
-    assert "was started otherwise: epochs was 2 and is now 9" in other.err
-    assert "is not empty; --resume goes on" in arrn_command("train", easy, *QUICK, code=2).err
+    assert "was started with other settings: epochs was 2 and is now 9" in other.err
+    assert "is not empty; --resume continues" in arrn_command("train", easy, *QUICK, code=2).err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -136,7 +136,7 @@ def test_resume_does_not_ask_for_the_data_set(
     with interrupted_after(3, signal.SIGTERM):
         arrn_command("train", easy, *QUICK, "--out", out, code=1)
     other = arrn_command("train", "--resume", "--out", out, "--epochs", "9", code=2)
-    assert "was started otherwise: epochs was 2 and is now 9" in other.err
+    assert "was started with other settings: epochs was 2 and is now 9" in other.err
     elsewhere = arrn_command("train", "sample", "--resume", "--out", out, code=2)
     assert f"dataset was {str(easy)!r} and is now 'sample'" in elsewhere.err
     arrn_command("train", "--resume", "--out", out, "--device", "cpu")
@@ -150,7 +150,7 @@ def test_resume_does_not_ask_for_the_data_set(
 def test_where_there_is_no_run_none_is_resumed(arrn_command: Command, easy: Path, tmp_path: Path) -> None:
     for out in (tmp_path / "mistyped", tmp_path):
         failed = arrn_command("train", easy, *QUICK, "--out", out, "--resume", code=2)
-        assert failed.err == f"arrn: there is no run in {out} to resume: without --resume, one is started there\n"
+        assert failed.err == f"arrn: there is no run in {out} to resume; without --resume a new run starts there\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,6 +21,7 @@ if sys.platform != "linux":
 import ray._private.utils
 import ray.cluster_utils
 
+import arrn
 from arrn.errors import ArrnError
 from arrn.experiments import cluster_connection
 from arrn.experiments.cluster import Needs, on_cluster
@@ -171,13 +172,13 @@ def test_a_cluster_of_another_python_or_ray_is_told_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("seen", "told"),
     [
-        ({"arrn": "0.0.1"}, "the machine gpu7 of the cluster has arrn 0.0.1, this one 0.1.0"),
+        ({"arrn": "0.0.1"}, f"the machine gpu7 of the cluster has arrn 0.0.1, this one {arrn.__version__}"),
         ({"unseen": ["/home/me/runs/.arrn-shared-1"]}, "cannot write to /home/me/runs, or sees another folder there"),
         ({"storage": "OSError: no\x1b[2J route"}, r"cannot read memory://runs: OSError: no\x1b[2J route"),
     ],
 )
 def test_what_a_machine_lacks_is_told(seen: dict[str, object], told: str) -> None:
-    all_well = {"host": "gpu7", "arrn": "0.1.0", "problem": "", "unseen": [], "missing": [], "storage": ""}
+    all_well = {"host": "gpu7", "arrn": arrn.__version__, "problem": "", "unseen": [], "missing": [], "storage": ""}
     with pytest.raises(ArrnError) as refused:
         cluster_connection._check(all_well | seen, Storage("memory://runs"))
     assert told in str(refused.value)

@@ -94,7 +94,7 @@ def test_how_far_a_job_is(easy: Path, done: Job, tmp_path: Path) -> None:
 
 def test_other_settings_are_not_taken_for_the_same_run(easy: Path, done: Job, tmp_path: Path) -> None:
     other = tiny_job(easy, done.out.parent, epochs=2)
-    with pytest.raises(ArrnError, match="was started otherwise: epochs was 1 and is now 2; another --out"):
+    with pytest.raises(ArrnError, match="was started with other settings: epochs was 1 and is now 2; another --out"):
         other.state()
     with pytest.raises(ArrnError, match=r"tiny-seed0\.json is of a run with other settings: epochs was 1 and is now 2"):
         dataclasses.replace(other, out=tmp_path).state()

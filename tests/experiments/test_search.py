@@ -199,7 +199,10 @@ def test_another_search_is_not_mixed_in(tmp_path: Path) -> None:
         open_study(journal, AXES, 3, USUAL),
     ):
         pass
-    with pytest.raises(ArrnError, match="another --out starts anew"), open_study(journal, AXES, 3, [MEAN_ACCURACY]):
+    with (
+        pytest.raises(ArrnError, match="another --out starts a new search"),
+        open_study(journal, AXES, 3, [MEAN_ACCURACY]),
+    ):
         pass
     journal.write_text('{"this": "is something else"}\n')
     with pytest.raises(ArrnError, match="is no journal of a search"), open_study(journal, AXES, 3, USUAL):

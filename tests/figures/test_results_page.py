@@ -1,4 +1,4 @@
-"""docs/results.md says what results/ holds."""
+"""The pages that show results say what results/ holds."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from arrn.experiments import read_results
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_tables_of_the_page_are_those_of_the_results() -> None:
+def test_the_tables_of_the_pages_are_those_of_the_results() -> None:
     checked = subprocess.run(
         [sys.executable, ROOT / "tools" / "fill_results.py", "--check"], capture_output=True, text=True
     )
@@ -27,3 +27,10 @@ def test_results_are_of_the_test_split_and_say_where_they_come_from() -> None:
         assert result.split == "test"
         assert result.provenance["commit"]
         assert result.command.startswith("arrn reproduce ")
+
+
+def test_every_data_set_has_a_page_with_its_tables() -> None:
+    for folder in {path.parent for path in (ROOT / "results").glob("*/*.json")}:
+        page = (folder / "README.md").read_text()
+        assert f"<!-- tables of {folder.name} -->" in page
+        assert "## Accuracy" in page

@@ -138,7 +138,7 @@ def test_a_network_of_fixed_resolution_is_taken_out_of_its_wrapper() -> None:
             "; form='paper' takes it",
         ),
         (after_zeros(Unit()), None, "has no answer to zero", "to build it all the same"),
-        (after_zeros(Unit()), "difference", "what is no number", "to build it all the same"),
+        (after_zeros(Unit()), "difference", "returns NaN or infinity", "to build it all the same"),
         (Positioned(), "difference", "works at 32 but not at 1056", "ties it to one grid"),
         (plain(), "diference", "unknown form 'diference'", "did you mean 'difference'?"),
     ],

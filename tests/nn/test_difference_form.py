@@ -278,7 +278,7 @@ class Unit(nn.Module):
         (nn.BatchNorm2d(4, track_running_stats=False), r"other samples .* track_running_stats=True"),
         (Company(), "depend on the other samples in evaluation mode"),
         (Place(), "in another place of the batch"),
-        (Unit(), "by what is no number"),
+        (Unit(), "returns NaN or infinity"),
     ],
 )
 def test_what_could_not_be_skipped_is_refused_by_name(layer: nn.Module, message: str) -> None:
@@ -390,10 +390,13 @@ class SampleNorm(nn.Module):
 @pytest.mark.parametrize(
     ("way", "message"),
     [
-        (nn.Conv2d(4, 4, 2, stride=2), r"hand_down \(Conv2d\) answers a zero input by up to .* no bias"),
+        (
+            nn.Conv2d(4, 4, 2, stride=2),
+            r"hand_down \(Conv2d\) returns values of up to .* for an all-zero input .* no bias",
+        ),
         (nn.Conv2d(4, 4, 3, padding=1, bias=False), r"takes 8 to 8, but the next grid is 4"),
         (nn.Conv2d(4, 5, 2, stride=2, bias=False), r"gives has 5 channels; it must give in_features=4"),
-        (SampleNorm(), r"answers a millionth of a signal by 1 of what"),
+        (SampleNorm(), "returns 1 times as much for a signal that is scaled by a millionth"),
         ("pour", r"unknown kernel 'pour'; did you mean 'poor'"),
     ],
 )

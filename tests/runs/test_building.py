@@ -122,7 +122,7 @@ def test_a_ladder_of_ones_own_has_dropout_unless_it_is_told_otherwise(easy: Path
     settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY)
     said = said_by(settings, tmp_path / "usual")
     assert [line for line in said if "dropout" in line] == [
-        "Laplacian dropout p = 0.4, so that lower resolutions are learnt too; --dropout sets another, 0 is none"
+        "Laplacian dropout p = 0.4, so that lower resolutions are learnt too; --dropout sets another p, 0 turns it off"
     ]
     kept = read_settings(tmp_path / "usual")
     assert kept is not None

@@ -241,4 +241,4 @@ def test_weights_that_diverged_are_neither_asked_nor_judged(
     what = [tmp_path / "x.png"] if command == "predict" else ["--resolutions", "8"]
     code, error = said(capsys, monkeypatch, command, run, *what, "--device", "cpu")
     assert code == 2
-    assert "head.classifier.bias holds what is no finite number" in error
+    assert "head.classifier.bias holds NaN or infinity" in error

@@ -61,7 +61,7 @@ def test_an_easy_task_is_learnt(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_fine_and_one_with_anything_in_it_is_refused(easy: Path, tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("mine")
-    with pytest.raises(ArrnError, match="is not empty; --resume goes on"):
+    with pytest.raises(ArrnError, match="is not empty; --resume continues"):
         train_tiny(easy, tmp_path)
     with pytest.raises(ArrnError, match=r"holds no run \(run.json is missing\) but other files, such as '.hidden'"):
         train_tiny(easy, tmp_path, resume=True)
@@ -124,7 +124,7 @@ def test_killed_while_samples_are_read_it_is_known_what_was_to_be_trained(
         train_tiny(easy, out)
     assert os.listdir(out) == ["run.json"]
     assert read_settings(out) == tiny_settings(easy)
-    with pytest.raises(ArrnError, match="was started otherwise: epochs was 2 and is now 3"):
+    with pytest.raises(ArrnError, match="was started with other settings: epochs was 2 and is now 3"):
         train_tiny(easy, out, resume=True, epochs=3)
     train_tiny(easy, out, resume=True)
     assert weights(out) == weights(finished)
@@ -146,7 +146,7 @@ def test_what_may_not_be_a_run_that_came_to_nothing_is_left_alone(easy: Path, tm
         train_tiny(easy, tmp_path)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"epoch": 1}\n')  # to an arrn, no more than an epoch's entry in a log
-    with pytest.raises(ArrnError, match="is not empty; --resume goes on"):
+    with pytest.raises(ArrnError, match="is not empty; --resume continues"):
         train_tiny(easy, tmp_path)
     assert (tmp_path / name).read_text() == '{"epoch": 1}\n'
 
@@ -178,7 +178,7 @@ def test_resume_of_a_finished_run_changes_nothing(easy: Path, finished: Path) ->
 def test_going_on_otherwise_is_refused_with_the_difference(
     easy: Path, finished: Path, change: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(ArrnError, match=f"was started otherwise: .*{message}"):
+    with pytest.raises(ArrnError, match=f"was started with other settings: .*{message}"):
         run_training(dataclasses.replace(tiny_settings(easy), **change), finished, resume=True)  # type: ignore[arg-type]
 
 

@@ -89,7 +89,7 @@ def claiming(shape: object, data: bytes = bytes(64)) -> bytes:
         (claiming((4, 4, 70_000)), "its size, 4x4x70000, has a side of more than 65,535"),
         (claiming((4, 4, 5)), "not an npy file, or a truncated one: 80 bytes are announced, and 64 are there"),
         (claiming((4, 4, 2)), "32 bytes are announced, and more are there"),
-        (claiming((4, -4, -4)), r"shape \(4, -4, -4\) of uint8 cannot be meant"),
+        (claiming((4, -4, -4)), r"shape \(4, -4, -4\) of uint8 is impossible"),
         (claiming((10**30, 4, 4)), "is 16,000,.* voxels, more than"),
         (claiming("((((" * 20), "not an npy file, or a truncated one: "),
         (b"\x93NUMPY", "not an npy file, or a truncated one: "),

@@ -162,7 +162,7 @@ def test_when_all_are_damaged_the_error_says_what_to_do(checkpoints: Checkpoints
 def test_a_checkpoint_under_anothers_name_is_not_taken(checkpoints: Checkpoints) -> None:
     path = checkpoints.write(checkpoint(1))
     path.rename(path.with_name("checkpoint-0005.safetensors"))
-    with pytest.raises(ArrnError, match="has another's name"):
+    with pytest.raises(ArrnError, match="is misnamed"):
         checkpoints.read_latest()
 
 

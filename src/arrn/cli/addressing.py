@@ -12,7 +12,7 @@ import typer
 from arrn.cli.console import say
 from arrn.hub import hub_address, is_hub_address, locate
 
-_ALSO = " Or hf://OWNER/NAME, on the Hugging Face hub; @REVISION after it for a branch, a tag or a commit."
+_ALSO = " Or hf://OWNER/NAME of the Hugging Face hub, with @REVISION after it for a branch, a tag or a commit."
 
 
 def with_addresses(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,17 +14,23 @@ def advise(
     dataset: Annotated[str, typer.Argument(help="The path of a folder, or the name of a data set.")],
     *,
     data: Data = None,
-    window: Annotated[float | None, typer.Option(help="Seconds of sound to crop or pad clips to.")] = None,
-    sample_rate: Annotated[int | None, typer.Option(help="Of sound; clips of another are resampled.")] = None,
-    aspect: Annotated[str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    window: Annotated[
+        float | None, typer.Option(help="Seconds to which each clip of sound is cropped or padded.")
+    ] = None,
+    sample_rate: Annotated[
+        int | None, typer.Option(help="Samples per second of sound. Clips of another rate are resampled.")
+    ] = None,
+    aspect: Annotated[
+        str | None, typer.Option(help="What is done with images of other proportions: stretch, pad or crop.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Look at a data set and propose what to train on it: ladder, features, batch, epochs, with the reasons.
+    """Look at a data set and propose a ladder, features, a batch and epochs for it, with the reasons.
 
-    A few training steps are taken on noise, to measure memory and time on this machine; nothing is written.
-    `arrn train FOLDER` without --model takes the proposal.
+    A few training steps on noise measure memory and time on this machine. Nothing is written. `arrn train FOLDER`
+    without --model trains what is proposed.
 
     Examples:
 
@@ -44,4 +50,4 @@ def advise(
     say(str(advice))
     for reason in advice.reasons:
         say(f"- {reason}")
-    say(f"this is: {advice.command}")
+    say(f"the same as: {advice.command}")

@@ -34,11 +34,13 @@ def benchmark(
     subject: Annotated[
         str,
         typer.Argument(
-            help="step, inference, resampling, depthwise, augmentation, recipe, deploy, load or all of a model's."
+            help="What to measure: step, inference, resampling, depthwise, augmentation, recipe, deploy, "
+            "load, or all that is "
+            "measured of a model."
         ),
     ] = "all",
     *,
-    model: Annotated[str, typer.Option(help="A name that `arrn models` lists.")] = "arrn_cifar10",
+    model: Annotated[str, typer.Option(help="The model, by a name that `arrn models` lists.")] = "arrn_cifar10",
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any option of the model; repeatable.")
     ] = None,
@@ -48,39 +50,57 @@ def benchmark(
         typer.Option(help="Batch sizes, such as 1000,1 [default: 128, for inference 1000,1; on a CPU 16 and 8,1]."),
     ] = None,
     resolutions: Annotated[
-        str | None, typer.Option(help="Of inference, such as 32,16,8 [default: from the top down to an eighth].")
+        str | None,
+        typer.Option(
+            help="For inference: the resolutions, such as 32,16,8 [default: from the top grid down to an eighth of it]."
+        ),
     ] = None,
     baselines: Annotated[
         str | None,
-        typer.Option(help="Of inference, recipe and deploy, with commas between; 'none' for none [default: three]."),
+        typer.Option(
+            help="For inference, recipe and deploy: other models to measure, such as "
+            "resnet18,mobilenet_v3_large; none for "
+            "none [default: three]."
+        ),
     ] = None,
     compiled: Annotated[
         bool | None,
-        typer.Option("--compile/--no-compile", help="Also through torch.compile [default: unless --quick]."),
+        typer.Option(
+            "--compile/--no-compile", help="Also measure through torch.compile [default: yes, but not with --quick]."
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="See whether all works: small, few repetitions, no meaningful times.")
+        bool,
+        typer.Option(
+            "--quick", help="Only see whether everything works: small inputs, few repetitions. The times mean nothing."
+        ),
     ] = False,
     network: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Of load and deploy: a saved network (or, of load, an exported one)."),
+        typer.Option(metavar="FOLDER", help="For load and deploy: a saved network; for load also an exported one."),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="Of load: how long it lasts; the rates take half as long again.")
+        float, typer.Option(help="For load: how long the load lasts. Measuring the rates takes half as long again.")
     ] = 120,
-    json: Annotated[Path | None, typer.Option(help="Also write the numbers to this file.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw inference over resolution to this PNG or SVG file.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write the numbers to this JSON file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the time of inference over resolution to this PNG or SVG file.")
+    ] = None,
     load: Annotated[
-        Path | None, typer.Option(metavar="A.json", help="Measure nothing: show, or plot, what was written before.")
+        Path | None,
+        typer.Option(metavar="A.json", help="Measure nothing: show, or plot, numbers that --json wrote before."),
     ] = None,
     compare: Annotated[
-        tuple[Path, Path] | None, typer.Option(metavar="A.json B.json", help="Measure nothing: show what moved.")
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="A.json B.json", help="Measure nothing: show which times differ between two files of numbers."
+        ),
     ] = None,
 ) -> None:
-    """Measure speed: each way of doing a thing against the reference path, in one run.
+    """Measure speed: each fast way of doing a task against the reference way, in one run.
 
-    Medians of 10, spreads between quartiles. Beside each time stand its floors: the least that its bytes and its
-    arithmetic take at the bandwidth and the rate measured in the same run.
+    Times are medians of 10; spreads are between the quartiles. Beside each time stand its floors: the least time that
+    its bytes and its arithmetic take, at the bandwidth and the rate that were measured in the same run.
 
     Examples:
 

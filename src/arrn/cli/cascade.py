@@ -63,7 +63,10 @@ def evaluate_cascade(
     title = f"cascade of {report.model} on {report.dataset}, test split of {report.facts['test']:,} samples"
     console.print(_table(report, title))
     say(f"thresholds: chosen on {report.cascade.source}; the test split only measures them")
-    say("cost: million multiply-adds of all levels that ran for an input, on average; no level uses another's work")
+    say(
+        "cost: million multiply-adds of all levels that ran for an input, on average; no level reuses the "
+        "work of another"
+    )
     say(f"calibration: {write_cascade(folder, report.cascade)}")
     file = json or folder / "evaluation-cascade.json"
     report.write(file)

@@ -27,7 +27,8 @@ Data = Annotated[
 """The flag --data of every command that reads a set."""
 
 MaxPixels = Annotated[
-    int | None, typer.Option(min=1, help="Refuse larger images, or volumes of more voxels [default: 64 million].")
+    int | None,
+    typer.Option(min=1, help="Refuse images of more pixels, or volumes of more voxels [default: 64 million]."),
 ]
 """The flag --max-pixels of every command that reads images."""
 

@@ -22,8 +22,8 @@ def demo(
 ) -> None:
     """Train three small networks on the shipped images and compare them at five resolutions.
 
-    An ARRN with and without Laplacian dropout, and a ResNet18 that costs as much. Writes a plot and a
-    report to open in a browser. Run again, it goes on where it was interrupted.
+    The networks are an ARRN with Laplacian dropout, one without, and a ResNet18 that does as many multiply-adds. The
+    command writes a plot and a report for a browser. After an interruption the same command continues.
 
     Example: arrn demo --out /tmp/demo
     """

@@ -35,20 +35,27 @@ def evaluate(
     resolutions: Annotated[
         str | None,
         typer.Option(
-            help="Such as 32,16,8 [default: from the samples' own size, or the network's largest, down to an eighth]."
+            help="The resolutions, such as 32,16,8 [default: from the samples' own size, or the network's "
+            "top grid if that is "
+            "less, down to an eighth]."
         ),
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="exact or cheap [default: both].")] = None,
-    adapt: Annotated[
-        bool | None, typer.Option("--adapt/--no-adapt", help="Skip levels, or run all [default: both].")
+    policy: Annotated[
+        str | None, typer.Option(help="For sizes between two grids: exact or cheap [default: both].")
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Another data set than the run's.")] = None,
+    adapt: Annotated[
+        bool | None, typer.Option("--adapt/--no-adapt", help="Skip levels, or run all levels [default: both].")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Another data set than that of the run.")] = None,
     data: Data = None,
-    split: Annotated[str, typer.Option(help="test, validation (what --holdout kept) or train.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="The split: test, validation (what --holdout kept out of training) or train.")
+    ] = "test",
     resampler: Annotated[
         str | None,
         typer.Option(
-            help="What makes lower resolutions: perfect, fair, poor, bicubic, area [default: the recorded one]."
+            help="How samples are lowered: perfect, fair, poor, bicubic or area [default: as the network was "
+            "saved with]."
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples per run of the network.")] = 256,
@@ -59,37 +66,52 @@ def evaluate(
             "split or resampler]."
         ),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="The picture [default: in the folder, named alike].")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="The picture, a PNG or SVG file [default: beside the JSON file's default, named alike]."),
+    ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="The report for a browser, one HTML file [default: in the folder, named alike].")
+        Path | None,
+        typer.Option(
+            help="The report for a browser, an HTML file [default: beside the JSON file's default, named alike]."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     cascade: Annotated[
         bool,
         typer.Option(
             "--cascade",
-            help="Accuracy over average cost when inputs climb from the lowest level until the network is sure.",
+            help="Measure the cascade: inputs climb from the lowest level until the network is confident; "
+            "accuracy over average "
+            "cost.",
         ),
     ] = False,
     stream: Annotated[
         bool | None,
-        typer.Option("--stream/--in-memory", help="Read from disk, or keep in memory [default: what fits]."),
+        typer.Option(
+            "--stream/--in-memory",
+            help="Read samples from disk as needed, or keep them in memory [default: keep what fits].",
+        ),
     ] = None,
     aspect: Annotated[
-        str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop [default: as in training].")
+        str | None,
+        typer.Option(
+            help="What is done with images of other proportions: stretch, pad or crop [default: as in training]."
+        ),
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read.")] = False,
     checkpoint: Annotated[
-        bool, typer.Option("--checkpoint", help="Of a run that is not finished, take what it has so far.")
+        bool, typer.Option("--checkpoint", help="Evaluate the latest checkpoint of a run that is not finished.")
     ] = False,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Measure accuracy at a range of resolutions: a table, a picture, a JSON file and a report for a browser.
+    """Measure accuracy at several resolutions: a table, a picture, a JSON file and a report for a browser.
 
-    The report has the confusion matrix, the accuracy of each class, the worst mistakes and what each resolution cost.
+    The report shows the confusion matrix, the accuracy of each class, the worst mistakes, and what each resolution
+    costs.
 
-    An ARRN is evaluated with each policy, with and without skipping levels, unless flags narrow it; a
-    fixed-resolution network interpolates to its own size. Intervals are Wilson's, 95%.
+    An ARRN is evaluated with both policies, with and without skipping levels, unless flags choose one of them. A
+    network of one fixed resolution is given samples interpolated to its own size. Intervals are Wilson's at 95%.
 
     Examples:
 
@@ -117,7 +139,7 @@ def evaluate(
             _check_target(target or beside / f"{name}{suffix}")
     if cascade:
         if beside is not folder:
-            raise ArrnError("--cascade keeps what it finds beside the network: give a folder, not a hub address")
+            raise ArrnError("--cascade writes its thresholds beside the network: give a folder, not a hub address")
         check_flags(resolutions, adapt, split)
         evaluate_cascade(
             folder,
@@ -160,7 +182,7 @@ def evaluate(
     for remark in found.facts["remarks"]:
         say(remark)
     if found.results[0]["adapt"] is None and not (policy is None and adapt is None):
-        say(f"{found.model} has no levels to skip: --policy and --adapt change nothing")
+        say(f"{found.model} has no levels to skip: --policy and --adapt have no effect")
     # Named after what it is an evaluation of, so that it does not overwrite others in the folder.
     other = [] if dataset is None else [Path(found.dataset).name]
     parts = ["evaluation", *other, split if split != "test" else None, resampler, aspect]
@@ -173,7 +195,7 @@ def evaluate(
     title = f"{found.model} on {found.dataset}, {split} split of {total:,} samples"
     if mixed:
         console.print(_level_table([result for result in found.results if result["resolution"] is None], title))
-        console.print(accuracy_table(lines, "brought down to one resolution"))
+        console.print(accuracy_table(lines, "all lowered to one resolution"))
     else:
         console.print(accuracy_table(lines, title))
     if is_uneven(found.facts["class_counts"]):

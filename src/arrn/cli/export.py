@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # help and completion do not wait for torch
 def export(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
     *,
-    to: Annotated[str, typer.Option("--to", help="onnx, pt2 (torch.export) or executorch.")] = "onnx",
+    to: Annotated[str, typer.Option("--to", help="The format: onnx, pt2 (torch.export) or executorch.")] = "onnx",
     levels: Annotated[str, typer.Option(help="The levels to export: all, or grids such as 32,16,8 or 64x32.")] = "all",
-    out: Annotated[Path, typer.Option(help="The new folder. An earlier export in its place is replaced.")],
+    out: Annotated[Path, typer.Option(help="The new folder. An earlier export of that name is replaced.")],
     policy: Annotated[
-        str | None, typer.Option(help="exact or cheap, for sizes between two grids [default: the network's own].")
+        str | None, typer.Option(help="For sizes between two grids: exact or cheap [default: the network's own].")
     ] = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="Also 8-bit ONNX files, where they are accurate and fast enough.")
@@ -32,13 +32,14 @@ def export(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="For --int8: the data set's root.")] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="For --int8: measure accuracy on so many samples [default: 2000].")
+        int | None,
+        typer.Option(min=1, help="For --int8: the number of samples to measure accuracy on [default: 2000]."),
     ] = None,
 ) -> None:
     """Write files that run without this library: one for each level, and manifest.json.
 
-    Each file takes numbers as they are stored (images: 0 to 255), and has normalisation, resampling and softmax
-    inside. For ONNX there is also any-size.onnx, which picks the level itself and skips those above it. Every file is
+    Each file takes numbers as they are stored (images: 0 to 255). Normalisation, resampling and softmax are inside the
+    file. For ONNX there is also any-size.onnx, which chooses the level itself and skips the levels above. Every file is
     compared with PyTorch as soon as it is written.
 
     --int8 finds the ranges of numbers inside the network on 300 samples of the training split, and measures each 8-bit

@@ -32,17 +32,20 @@ def figures(
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the figures.")] = Path("figures"),
     network: Annotated[
-        Path | None, typer.Option(help="The network of features: a finished run [default: an untrained arrn_small].")
+        Path | None,
+        typer.Option(
+            help="The network that features and skipping show: a finished run [default: an untrained arrn_small]."
+        ),
     ] = None,
     image: Annotated[
-        Path | None, typer.Option(help="The image of pyramid, features, bandwidth [default: one of the sample's].")
+        Path | None,
+        typer.Option(help="The image for skipping, pyramid, features and bandwidth [default: an image of the sample]."),
     ] = None,
 ) -> None:
-    """Draw the paper's figures, as PNG and SVG, and tables, as Markdown, from the results that there are.
+    """Draw the paper's figures as PNG and SVG, and tables as Markdown, from the results that there are.
 
-    What a figure lacks is told, never made up: runs that were not run, times that were not taken. The pyramid, the
-    features of a network and the picture of resolution and bandwidth need no results. The same results give the
-    same files, byte for byte.
+    The command names what a figure lacks: runs that were not made, times that were not measured. The figures skipping,
+    pyramid, features and bandwidth need no results. The same results give the same files, byte for byte.
 
     Examples:
 
@@ -87,6 +90,6 @@ def _save(drawing: Drawing, out: Path) -> str:
     except OSError as error:
         raise ArrnError(f"cannot write to {out}: {error.strerror or error}") from error
     if not paths:
-        return f"{drawing.stem}: not drawn; it lacks {', '.join(drawing.lacking) or 'results'}"
-    lacking = f"; it lacks {', '.join(drawing.lacking)}" if drawing.lacking else ""
+        return f"{drawing.stem}: not drawn, since these are missing: {', '.join(drawing.lacking) or 'results'}"
+    lacking = f"; missing: {', '.join(drawing.lacking)}" if drawing.lacking else ""
     return f"{drawing.stem}: {', '.join(map(str, paths))}{lacking}"

@@ -12,10 +12,10 @@ from arrn.cli.train import next_step
 
 
 def finish(folder: Annotated[Path, typer.Argument(help="A run that was stopped before its end.")]) -> None:
-    """End a stopped run early: save the network of its latest checkpoint, or of its best epoch, as the final one.
+    """End a stopped run early: save the network of its latest checkpoint, or of its best epoch, as the final network.
 
-    run.json says from which checkpoint. The run cannot go on after it; `arrn evaluate FOLDER --checkpoint` tells
-    before how good the network is. The last epochs of a run, at a low learning rate, gain more than others.
+    run.json records which checkpoint was taken. The run cannot continue after this. `arrn evaluate FOLDER --checkpoint`
+    first shows how good the network is. The last epochs of a run, at a low learning rate, gain more than earlier ones.
 
     Examples:
 

@@ -25,20 +25,26 @@ if TYPE_CHECKING:  # help and completion do not wait for torch
 
 JobsAtOnce = Annotated[
     int | None,
-    typer.Option(min=1, help="Runs at once; several share a GPU [default: 1; on a cluster as many as fit]."),
+    typer.Option(
+        min=1,
+        help="How many runs work at the same time; several share a GPU [default: 1; on a cluster as many as fit].",
+    ),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(metavar="auto|HOST:PORT", help="Run on a Ray cluster: the one of this machine, or of that head."),
+    typer.Option(
+        metavar="auto|HOST:PORT",
+        help="Run on a Ray cluster: auto for the cluster of this machine, or the address of the cluster's head.",
+    ),
 ]
-JobsPerGpu = Annotated[int | None, typer.Option(min=1, help="On a cluster: runs that share a GPU [default: 1].")]
+JobsPerGpu = Annotated[int | None, typer.Option(min=1, help="On a cluster: how many runs share a GPU [default: 1].")]
 CpusPerJob = Annotated[int | None, typer.Option(min=1, help="On a cluster: cores for each run [default: 1].")]
 StorageAddress = Annotated[
     str | None,
     typer.Option(
         "--storage",
         metavar="ADDRESS",
-        help="On a cluster without shared folders: where runs are kept, such as s3://bucket/runs.",
+        help="On a cluster without shared folders: the address where runs are kept, such as s3://bucket/runs.",
     ),
 ]
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -129,7 +135,7 @@ class Fleet:
                 with board(console) as tell:
                     ended = supervise(place, jobs, tell, more=more or no_more, times=times)
         except KeyboardInterrupt:
-            say("stopped, with checkpoints: the same command goes on")
+            say("stopped, with checkpoints: the same command continues")
             raise
         return _tell_failures(ended)
 
@@ -173,7 +179,7 @@ def list_jobs(jobs: Sequence[Job], title: str) -> None:
 
 def job(
     file: Annotated[Path, typer.Argument(help="The job's file.")],
-    times: Annotated[bool, typer.Option("--times", help="Measure the times of a finished one.")] = False,
+    times: Annotated[bool, typer.Option("--times", help="Measure the times of a finished run.")] = False,
     storage: Annotated[str | None, typer.Option(help="Where the run is kept, if not in the job's folder.")] = None,
     patience: Annotated[float, typer.Option(help="Seconds to wait for another process at work on the run.")] = 0.0,
 ) -> None:

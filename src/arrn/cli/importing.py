@@ -16,8 +16,8 @@ _OPTION = Annotated[
     typer.Option(
         "--import",
         metavar="MODULE",
-        help="Import a module of your own that builds networks, such as package.module, from this folder too; "
-        "repeatable. Code that a file names runs only so.",
+        help="Import a module of your own that builds networks, such as package.module, also from this folder; "
+        "repeatable. Without this option no code that a file names is run.",
     ),
 ]
 

@@ -30,28 +30,41 @@ def predict(
         typer.Argument(help="Images, wav files, or npy files of volumes, of any sizes; folders of them; or patterns."),
     ],
     *,
-    top: Annotated[int, typer.Option(min=1, help="Tell this many classes of each input.")] = 1,
-    json: Annotated[str | None, typer.Option(help="Write a JSON file; - for standard output.")] = None,
-    csv: Annotated[str | None, typer.Option(help="Write a CSV file; - for standard output.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to show for each input.")] = 1,
+    json: Annotated[
+        str | None, typer.Option(help="Write the answers to this JSON file; - for standard output.")
+    ] = None,
+    csv: Annotated[str | None, typer.Option(help="Write the answers to this CSV file; - for standard output.")] = None,
     budget: Annotated[
         float | None,
-        typer.Option(help="Million multiply-adds for an input on average; needs `arrn evaluate --cascade` once."),
+        typer.Option(
+            help="The cascade with thresholds for this average cost, in million multiply-adds for an input; needs "
+            "`arrn evaluate --cascade` once."
+        ),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Start at the lowest level, and climb until a probability reaches this (0 to 1)."),
+        typer.Option(
+            help="The cascade with one threshold: start at the lowest level, and climb until a probability "
+            "reaches this (0 to 1)."
+        ),
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="For sizes between two grids: exact or cheap [default: the network's own].")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     max_pixels: MaxPixels = None,
     aspect: Annotated[
-        str | None, typer.Option(help="What to do with rectangles: stretch, pad or crop [default: as in training].")
+        str | None,
+        typer.Option(
+            help="What is done with images of other proportions: stretch, pad or crop [default: as in training]."
+        ),
     ] = None,
 ) -> None:
-    """Tell what is in pictures, sounds or volumes, each at the level of the network that fits its size.
+    """Classify pictures, sounds or volumes, each at the level of the network that fits its size.
 
-    Of a folder, all files that the network can read are taken, those in folders below it too. A file that cannot be
-    read does not stop the others: it is told at the end, and the exit status is 2.
+    A folder stands for all files in it, and in the folders below, that the network can read. A file that cannot be read
+    does not stop the others: it is named at the end, and the exit status is 2.
 
     Examples:
 
@@ -66,7 +79,7 @@ def predict(
     predictor = open_predictor(folder, device=device, policy=policy, max_pixels=max_pixels, aspect=aspect)
     quiet = "-" in (json, csv)
     if policy is not None and not predictor.adapts and not quiet:
-        say(f"{folder} holds a network without levels to skip: --policy changes nothing")
+        say(f"{folder} holds a network without levels to skip: --policy has no effect")
     names: list[str] = []
 
     def found() -> Iterator[Path | ArrnError]:
@@ -153,8 +166,8 @@ def _show(told: Sequence[tuple[str, Answer]], predictor: Predictor, cascade: boo
         )
     console.print(table)
     if cascade:
-        say("level: the last grid on which the network ran; it began at the lowest")
+        say("level: the last grid on which the network ran; the cascade begins at the lowest grid")
         say("cost: million multiply-adds of all levels that ran")
     else:
         say("level: the grid on which the input entered the network; levels above it did not run")
-    say("time: an equal share of its batch's; reading the file and the first run of a level are not counted")
+    say("time: an equal share of the time of its batch, without reading the file and without the first run of a level")

@@ -12,18 +12,23 @@ from arrn.cli.console import say
 
 def publish(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
-    address: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository; made where there is none.")],
+    address: Annotated[
+        str, typer.Argument(metavar="OWNER/NAME", help="The repository; it is made if it does not exist.")
+    ],
     *,
     license: Annotated[
-        str, typer.Option(help="Of the weights, as the hub names licenses: mit, apache-2.0, cc-by-4.0.")
+        str,
+        typer.Option(
+            help="The license of the weights, by the hub's name for it, such as mit, apache-2.0 or cc-by-4.0."
+        ),
     ] = "unknown",
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
-    message: Annotated[str | None, typer.Option(help="Of the commit.")] = None,
+    message: Annotated[str | None, typer.Option(help="The message of the commit.")] = None,
     figure: Annotated[
         Path | None, typer.Option(help="A PNG file for the card [default: evaluation.png in the folder].")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Upload nothing: write the model card to this file, to be read first.")
+        Path | None, typer.Option(help="Upload nothing: write the model card to this file, for you to read first.")
     ] = None,
 ) -> None:
     """Publish a network on the Hugging Face hub, with a model card written from its run.

@@ -26,24 +26,29 @@ def reproduce(
     data: Data = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each network with this many seeds, from 0 on.")] = 1,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this run, or those of a pattern; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this run, or the runs that match a pattern such as 'arrn_*'; repeatable."
+        ),
     ] = None,
     jobs: JobsAtOnce = None,
     cluster: Cluster = None,
     jobs_per_gpu: JobsPerGpu = None,
     cpus_per_job: CpusPerJob = None,
     storage: StorageAddress = None,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the paper's number.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The number of epochs, instead of the recipe's own.")] = None,
     out: Annotated[Path, typer.Option(help="The folder for the runs.")] = Path("runs/reproduce"),
-    results: Annotated[Path, typer.Option(help="The folder for the results, a small file each.")] = Path("results"),
+    results: Annotated[Path, typer.Option(help="The folder for the results, a small file for each run.")] = Path(
+        "results"
+    ),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
-    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only tell what there is to do.")] = False,
+    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show what there is to do.")] = False,
 ) -> None:
-    """Train and evaluate the networks of the paper's experiments, and of rivals that it left out.
+    """Train and evaluate the networks of the paper's experiments, and rivals that the paper left out.
 
-    Finished runs are skipped, interrupted ones go on. Each leaves a small JSON file in --results, which figures
-    and tables are made from. For efficiency, inference is timed at the end, one network after the other.
+    Finished runs are skipped and interrupted runs continue. Each run leaves a small JSON file in --results; figures and
+    tables are made from these files. For efficiency, inference is timed at the end, one network after the other.
 
     Examples:
 
@@ -76,7 +81,7 @@ def reproduce(
     to_do = [job for job in chosen if job.state() != "finished"]
     for job in chosen:
         if job not in to_do:
-            say(f"{job.title}: finished before, skipped")
+            say(f"{job.title}: finished before and skipped")
     failure = fleet.carry_out(to_do)
     timed = {"efficiency", "frontier"} & ({experiment} if experiment != "all" else {"efficiency", "frontier"})
     if timed:

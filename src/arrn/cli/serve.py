@@ -17,33 +17,41 @@ def serve(
         Path, typer.Argument(help="A finished run, a folder that arrn.save wrote, or one that arrn export made.")
     ],
     *,
-    port: Annotated[int, typer.Option(help="To listen on; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free port.")] = 8000,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+        str, typer.Option(help="The address to listen on; every address but this machine's own needs a token.")
     ] = "127.0.0.1",
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that requests must bring [default: the variable ARRN_TOKEN]."),
+        typer.Option(help="A file with the token that requests must carry [default: the variable ARRN_TOKEN]."),
     ] = None,
-    delay: Annotated[str, typer.Option(help="How long an input may wait for others of its level.")] = "5ms",
-    batch: Annotated[int, typer.Option(help="Inputs that run together, at most.")] = 32,
-    workers: Annotated[int, typer.Option(help="Threads that run the network.")] = 1,
-    max_body: Annotated[str, typer.Option(help="Refuse larger requests.")] = "32MB",
+    delay: Annotated[str, typer.Option(help="How long an input may wait for other inputs of its level.")] = "5ms",
+    batch: Annotated[int, typer.Option(help="The most inputs that run together.")] = 32,
+    workers: Annotated[int, typer.Option(help="How many threads run the network.")] = 1,
+    max_body: Annotated[str, typer.Option(help="Refuse requests of more bytes.")] = "32MB",
     max_files: Annotated[int, typer.Option(help="Refuse requests of more files.")] = 64,
-    max_pixels: Annotated[int, typer.Option(help="Refuse larger images, or volumes of more voxels.")] = 16_000_000,
-    max_waiting: Annotated[int, typer.Option(help="Inputs that may wait at once; more are told to come again.")] = 256,
-    max_requests: Annotated[int, typer.Option(help="Requests that may be in progress at once.")] = 256,
-    receive: Annotated[str, typer.Option(help="Time for a request to arrive; slower ones are cut off.")] = "20s",
-    answer: Annotated[str, typer.Option(help="Time for an answer.")] = "60s",
-    stop: Annotated[str, typer.Option(help="Time for what was accepted before a stop.")] = "30s",
+    max_pixels: Annotated[
+        int, typer.Option(help="Refuse images of more pixels, or volumes of more voxels.")
+    ] = 16_000_000,
+    max_waiting: Annotated[
+        int, typer.Option(help="The most inputs that wait at the same time; a request beyond that is answered by 429.")
+    ] = 256,
+    max_requests: Annotated[int, typer.Option(help="The most requests in progress at the same time.")] = 256,
+    receive: Annotated[str, typer.Option(help="How long a request may take to arrive.")] = "20s",
+    answer: Annotated[str, typer.Option(help="How long an answer may take.")] = "60s",
+    stop: Annotated[
+        str, typer.Option(help="How long a stopping server goes on with the requests that it accepted.")
+    ] = "30s",
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Write a line for each request.")] = False,
-    policy: Annotated[str | None, typer.Option(help="exact or cheap [default: the network's own].")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="For sizes between two grids: exact or cheap [default: the network's own].")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Answer HTTP requests: POST images, sounds or volumes of any size to /predict, get JSON.
+    """Answer HTTP requests: POST images, sounds or volumes of any size to /predict, and get JSON.
 
-    Inputs that enter the network at one level run together. SIGTERM or Ctrl-C lets the server finish what it accepted;
-    a second one ends it at once.
+    Inputs that enter the network at the same level run together. SIGTERM or Ctrl-C lets the server finish the requests
+    that it accepted; a second signal ends the server at once.
 
     Examples:
 

@@ -52,7 +52,7 @@ def show_standings(search: Halving, objectives: Sequence[Objective], title: str,
     console.print(table)
     gone = list(search.gone())
     if gone:
-        say(f"{len(gone)} more designs went out before the last round, of {search.rounds[-1].epochs} epochs")
+        say(f"{len(gone)} more designs were dropped before the last round, of {search.rounds[-1].epochs} epochs")
     marked = [(str(number), standing, 0) for number, standing in enumerate(standings, 1)]
     points = [
         ParetoPoint(

@@ -28,37 +28,61 @@ _Lists = list[str] | None
 
 
 def sweep(
-    dataset: Annotated[str, typer.Argument(help="sample, cifar10, ..., or the path of a folder.")],
+    dataset: Annotated[str, typer.Argument(help="A name such as sample or cifar10, or the path of a folder.")],
     *,
-    sizes: Annotated[_Lists, typer.Option(help="A ladder, such as 32,16,8; repeatable.")] = None,
-    features: Annotated[_Lists, typer.Option(help="One for each size, such as 64,128,256; repeatable.")] = None,
-    expansion: Annotated[_Lists, typer.Option(help="One number, or one for each size; repeatable.")] = None,
-    depth: Annotated[_Lists, typer.Option(help="One number, or one for each size; repeatable.")] = None,
-    p: Annotated[
-        str | None, typer.Option(help="Of Laplacian dropout, such as 0.4,0.6; with --trials also a range, 0.2:0.8.")
+    sizes: Annotated[_Lists, typer.Option(help="The sizes of a ladder, such as 32,16,8; repeatable.")] = None,
+    features: Annotated[_Lists, typer.Option(help="Channels at each size, such as 64,128,256; repeatable.")] = None,
+    expansion: Annotated[
+        _Lists, typer.Option(help="Hidden channels per feature: one number, or one for each size; repeatable.")
     ] = None,
-    block: Annotated[str, typer.Option(help="inverted, zero_preserving, or both with a comma between.")] = "inverted",
+    depth: Annotated[
+        _Lists, typer.Option(help="Convolutions in a block: one number, or one for each size; repeatable.")
+    ] = None,
+    p: Annotated[
+        str | None,
+        typer.Option(help="Rates of Laplacian dropout, such as 0.4,0.6; with --trials also a range, such as 0.2:0.8."),
+    ] = None,
+    block: Annotated[
+        str, typer.Option(help="The kind of block: inverted, zero_preserving, or both with a comma between.")
+    ] = "inverted",
     blockless: Annotated[
         _Lists,
-        typer.Option(help="Sizes without a block that dropout also drops to, such as 24,12,6,4, or none; repeatable."),
+        typer.Option(
+            help="Sizes without a block to which dropout also lowers samples, such as 24,12,6,4, or none; repeatable."
+        ),
     ] = None,
-    repeats: Annotated[_Lists, typer.Option(help="Blocks at each size, as --depth; repeatable.")] = None,
+    repeats: Annotated[
+        _Lists, typer.Option(help="How many blocks are stacked: one number, or one for each size; repeatable.")
+    ] = None,
     block_dropout: Annotated[
-        str | None, typer.Option(help="Shares of channels that blocks lose in training: 0,0.1, or a range, 0:0.2.")
+        str | None,
+        typer.Option(
+            help="The share of channels that is dropped inside blocks in training, such as 0,0.1, or a "
+            "range, such as 0:0.2."
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Draw so many designs, by Optuna, instead of every combination.")
+        int | None,
+        typer.Option(min=1, help="Train as many designs as this, drawn by Optuna, instead of every combination."),
     ] = None,
     rounds: Annotated[
         int,
-        typer.Option(min=1, max=10, help="Successive halving: each round keeps a third, for three times the epochs."),
+        typer.Option(
+            min=1,
+            max=10,
+            help="Successive halving: each round keeps a third of the designs, and trains them for three "
+            "times the epochs.",
+        ),
     ] = 1,
     objectives: Annotated[
         str,
-        typer.Option(help="Of accuracy, accuracy@N, each (accuracy at each resolution), multiply-adds, parameters."),
+        typer.Option(
+            help="What designs are judged by: accuracy, accuracy@N, each (accuracy at each resolution), "
+            "multiply-adds, parameters."
+        ),
     ] = "accuracy,multiply-adds",
     holdout: Annotated[int | None, typer.Option(min=1, help="Training images to judge by [default: a tenth].")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the recipe's number.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The number of epochs, instead of the recipe's own.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Train each design with this many seeds, from 0 on.")] = 1,
     data: Data = None,
     jobs: JobsAtOnce = None,
@@ -66,19 +90,19 @@ def sweep(
     jobs_per_gpu: JobsPerGpu = None,
     cpus_per_job: CpusPerJob = None,
     storage: StorageAddress = None,
-    limit: Annotated[int, typer.Option(help="The most designs; more are refused.")] = 36,
+    limit: Annotated[int, typer.Option(help="Refuse to train more designs than this.")] = 36,
     out: Annotated[Path, typer.Option(help="The folder for runs, table and picture.")] = Path("runs/sweep"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
-    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only tell what there is to do.")] = False,
+    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show what there is to do.")] = False,
 ) -> None:
     """Search for a better design: train many and compare them on images held out of the training set.
 
-    Every combination is trained, or with --trials as many as Optuna draws, more of the kind that did well. With
-    --rounds most of them are trained for fewer epochs only. The test set is not touched. What is not given is as in
-    the data set's own design. The last value of a list is the base's; before it, lists are fitted to a ladder: a
-    depth of 1,1,2 is 1,1,1,2 on four sizes and 1,2 on two. Finished runs are skipped, interrupted ones go on, and so
-    does a search by Optuna, which is kept in --out.
+    Every combination is trained. With --trials, Optuna draws some of them, more of the kind that did well. With
+    --rounds, most designs are trained for fewer epochs only. The test set is not used. Options that are not given are
+    those of the data set's own design. The last value of a list is that of the base; the values before it are fitted
+    to each ladder: a depth of 1,1,2 becomes 1,1,1,2 on four sizes and 1,2 on two. Finished runs are skipped and
+    interrupted runs continue. A search by Optuna continues too: it is kept in --out.
 
     Examples:
 
@@ -121,8 +145,9 @@ def sweep(
     designs = [] if trials else permute(axes)
     if len(designs) > limit:
         raise ArrnError(
-            f"that are {len(designs)} designs, more than {limit}: fewer choices, --trials to draw some of them, or "
-            f"--limit {len(designs)}"
+            f"these choices give {len(designs)} designs, more than {limit}: give fewer choices, draw some of "
+            f"the designs by "
+            f"--trials, or allow them by --limit {len(designs)}"
         )
     train = open_dataset(dataset, root).train
     held_out = holdout or max(1, len(train) // 10)
@@ -169,7 +194,7 @@ def sweep(
         search = Halving(source, each, jobs_of, judged)
         first = search.more([], 1 if trials else len(designs))
         if search.skipped:
-            say(f"{search.skipped} finished before, skipped")
+            say(f"{search.skipped} runs finished before and are skipped")
         failure = fleet.carry_out(first, more=search.more) if first else None
     if search.rounds[-1].standings:
         show_standings(search, judged, title, out / f"sweep-{Path(dataset).name}", command)

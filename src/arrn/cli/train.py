@@ -15,8 +15,9 @@ def train(
     dataset: Annotated[
         str | None,
         typer.Argument(
-            help="A name such as sample or cifar10, the path of a folder, or an address such as s3://bucket/folder; "
-            "--resume --out needs none."
+            help="A name such as sample or cifar10, the path of a folder, or an address such as "
+            "s3://bucket/folder. With "
+            "--resume and --out it may be left out."
         ),
     ] = None,
     *,
@@ -31,7 +32,7 @@ def train(
         bool,
         typer.Option(
             "--pretrained",
-            help="Start from the weights of that name: those that timm or torchvision offers, or a clone's weights/.",
+            help="Start from trained weights of --model: those of timm or torchvision, or of weights/ in a clone.",
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The run's folder [default: runs/DATASET-MODEL-seedS].")] = None,
@@ -39,12 +40,21 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
     batch_size: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER|auto", help="Samples per step; auto is what suits their number and the memory."),
+        typer.Option(
+            metavar="NUMBER|auto", help="Samples per step; auto chooses by the number of samples and the memory."
+        ),
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="At the start of the cosine.")] = None,
-    dropout: Annotated[float | None, typer.Option(help="Laplacian dropout's p.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="The learning rate at the start; it falls by half a cosine.")
+    ] = None,
+    dropout: Annotated[
+        float | None, typer.Option(help="The p of Laplacian dropout: how likely each level is to be dropped.")
+    ] = None,
     resolutions: Annotated[
-        str | None, typer.Option(help="Share every batch out over these lower resolutions, for baselines: 32,16,8.")
+        str | None,
+        typer.Option(
+            help="For networks without levels: share every batch out over these resolutions, such as 32,16,8."
+        ),
     ] = None,
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe by name, such as frontier, or a TOML file with options.")
@@ -55,27 +65,36 @@ def train(
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any option of the model; repeatable.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
-    holdout: Annotated[int | None, typer.Option(help="Samples to keep out of the training set for validation.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of everything random.")] = None,
+    holdout: Annotated[
+        int | None, typer.Option(help="How many samples to keep out of the training set, for validation.")
+    ] = None,
     keep: Annotated[
         str | None,
         typer.Option(
-            help="The weights to save: of the last epoch, or of the best on what was held out [default: last]."
+            help="The weights to save: last, of the last epoch, or best, of the epoch with the best accuracy "
+            "on the samples held "
+            "out [default: last]."
         ),
     ] = None,
-    window: Annotated[float | None, typer.Option(help="Seconds of sound to crop or pad clips to [default: 1].")] = None,
+    window: Annotated[
+        float | None, typer.Option(help="Seconds to which each clip of sound is cropped or padded [default: 1].")
+    ] = None,
     sample_rate: Annotated[
-        int | None, typer.Option(help="Of sound; clips of another are resampled [default: the set's own].")
+        int | None,
+        typer.Option(
+            help="Samples per second of sound. Clips of another rate are resampled [default: the set's own rate]."
+        ),
     ] = None,
     aspect: Annotated[
         str | None,
         typer.Option(
-            help="What to do with images of other proportions than the network's grids: stretch, pad (with mirrored "
+            help="What is done with images of other proportions than the network's grids: stretch, pad (with mirrored "
             "edges) or crop (to the middle) [default: stretch]."
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Go on without samples that cannot be read.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read.")] = False,
     max_pixels: MaxPixels = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Run the network through torch.compile.")] = False,
@@ -83,29 +102,38 @@ def train(
         bool, typer.Option("--capture/--no-capture", help="On a GPU, replay steps from a CUDA graph.")
     ] = True,
     sync_batch_norm: Annotated[
-        bool, typer.Option("--sync-batch-norm", help="With torchrun on GPUs: batch norms over all processes.")
+        bool,
+        typer.Option("--sync-batch-norm", help="With torchrun on GPUs: batch norms see the samples of all processes."),
     ] = False,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same bits each time on a GPU too.")
+        bool, typer.Option("--deterministic", help="Give the same bits each time, on a GPU too; slower.")
     ] = False,
     stream: Annotated[
         bool | None,
-        typer.Option("--stream/--in-memory", help="Read as needed, or keep in memory [default: what fits]."),
+        typer.Option(
+            "--stream/--in-memory", help="Read samples as needed, or keep them in memory [default: keep what fits]."
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that read and decode what is streamed.")] = 2,
+    workers: Annotated[int, typer.Option(help="How many processes read and decode streamed samples.")] = 2,
     shuffle_memory: Annotated[
-        int, typer.Option(help="MiB of encoded samples that a streamed set of shards is shuffled within.")
+        int,
+        typer.Option(
+            help="The size in MiB of the window of encoded samples within which streamed shards are shuffled."
+        ),
     ] = 256,
     checkpoint_every: Annotated[
         float | None,
-        typer.Option(help="Epochs between checkpoints; 0.25 is possible. By default one each half minute or epoch."),
+        typer.Option(
+            help="Epochs between checkpoints, such as 2 or 0.25 [default: one each half minute or epoch, "
+            "whichever is longer]."
+        ),
     ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write a log for TensorBoard.")] = False,
 ) -> None:
-    """Train a network by the paper's recipe and leave it, with its log and checkpoints, in a folder.
+    """Train a network by the paper's recipe; the network, its log and its checkpoints are written to a folder.
 
-    Interrupted (or killed) runs go on with --resume, to the same result. Images may differ in size: each
-    goes to the level of the network that fits it. Clips of sound become windows of one length, and their
+    A run that was interrupted or killed continues with --resume, to the same result. Images may differ in size: each
+    image goes to the level of the network that fits it. Clips of sound become windows of one length, and their
     resolution is the number of samples in a window.
 
     Examples:

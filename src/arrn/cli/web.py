@@ -13,27 +13,27 @@ from arrn.cli.console import say
 def web(
     folder: Annotated[Path, typer.Argument(help="A finished run, or any folder that arrn.save wrote.")],
     *,
-    out: Annotated[Path, typer.Option(help="The new folder. An earlier site in its place is replaced.")],
+    out: Annotated[Path, typer.Option(help="The new folder. An earlier site of that name is replaced.")],
     runtime: Annotated[
         Path | None,
-        typer.Option(help="Folder with onnxruntime-web [default: npm brings it, once]."),
+        typer.Option(help="A folder with onnxruntime-web [default: npm downloads it, once]."),
     ] = None,
     samples: Annotated[
         Path | None,
-        typer.Option(help="Folder of pictures to offer [default: one of each class of CIFAR-10]."),
+        typer.Option(help="A folder of pictures that the page offers [default: one of each class of CIFAR-10]."),
     ] = None,
     webgpu: Annotated[
         bool, typer.Option("--webgpu/--no-webgpu", help="Let visitors choose their graphics card, for 27 MB more.")
     ] = True,
     policy: Annotated[
-        str | None, typer.Option(help="exact or cheap, for sizes between two grids [default: the network's own].")
+        str | None, typer.Option(help="For sizes between two grids: exact or cheap [default: the network's own].")
     ] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine until Ctrl-C.")] = False,
-    port: Annotated[int, typer.Option(help="For --serve; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port for --serve; 0 takes a free port.")] = 8000,
 ) -> None:
     """Make a page that runs the network in the visitor's browser, on pictures of any size.
 
-    The folder needs no other server, and any web server can hand it out. Pictures stay on the visitor's device.
+    Any web server for files can serve the folder; no program runs on the server. Pictures stay on the visitor's device.
 
     Examples:
 

@@ -28,13 +28,13 @@ def check_unpacked(claimed: int, stored: int, what: str) -> None:
         stored: bytes that it takes in the file.
         what: names it in the error.
 
-    >>> check_unpacked(10**12, 10**6, "x.npz: train_images")
+    >>> check_unpacked(10**11, 10**5, "x.npz")
     Traceback (most recent call last):
         ...
-    arrn.errors.ArrnError: x.npz: train_images holds 1,000,000,000,000 bytes in 1,000,000 of the file, as no images do
+    arrn.errors.ArrnError: x.npz claims 100,000,000,000 bytes in 100,000 bytes of the file, more than images pack into
     """
     if claimed > max(_UNPACKED_FREELY, _MOST_UNPACKED * stored):
-        raise ArrnError(f"{what} holds {claimed:,} bytes in {stored:,} of the file, as no images do")
+        raise ArrnError(f"{what} claims {claimed:,} bytes in {stored:,} bytes of the file, more than images pack into")
 
 
 def check_samples(count: int, where: object) -> None:
@@ -66,7 +66,7 @@ def numbered_classes(labels: torch.Tensor, where: object) -> tuple[str, ...]:
     largest, most = int(labels[place]), min(len(labels), MOST_CLASSES)
     if not 0 <= largest < most:
         raise ArrnError(
-            f"{where}: label {largest} of sample {place} cannot be meant: {len(labels)} samples are of at most "
+            f"{where}: label {largest} of sample {place} is out of range: {len(labels)} samples have at most "
             f"{most} classes, numbered from 0"
         )
     return tuple(map(str, range(largest + 1)))

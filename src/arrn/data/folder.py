@@ -117,7 +117,7 @@ def _subfolders(folder: Path) -> list[str]:
         raise _unreadable(error) from None
     for entry in there:
         if entry.is_symlink() and _holds(target := os.path.realpath(entry), os.path.realpath(folder)):
-            raise ArrnError(f"{folder / entry.name} links to {target}, which holds it: that is no class")
+            raise ArrnError(f"{folder / entry.name} links to {target}, a folder around it, and cannot be a class")
     return sorted(entry.name for entry in there)
 
 

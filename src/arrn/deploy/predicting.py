@@ -50,16 +50,16 @@ class Predictor(AnyPredictor):
 
     Args:
         network: a folder that `arrn.save` wrote, or of a finished run; an address on the hub, ``"hf://OWNER/NAME"``;
-            or a network with its `metadata`, which is copied: later changes of it are not seen.
+            or a network with its `metadata`. A network is copied: later changes of it have no effect here.
         device: "auto" (the first of cuda, mps and cpu that there is), "cpu", "cuda" or "mps".
         policy: "exact" or "cheap", for inputs between two grids; None is the network's own.
         compile: compile each level for this machine (`arrn.nn.Frozen`). Batches are padded to 1, 2, 4, 8, ... inputs;
             each of these sizes compiles once per level, which takes up to a minute.
         capture: on a GPU, record each level as a CUDA graph (`arrn.gpu.Replay`), padded in the same way.
         metadata: normalisation and class names, in the place of the network's own.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
-        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop". None is what
-            the network was trained with.
+        max_pixels: refuse images of more pixels, or volumes of more voxels. None is 64 million.
+        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop". None is the
+            choice that the network was trained with.
 
     Raises:
         ArrnError: for a folder without a finished network, a network without normalisation, a device that is not there.

@@ -59,12 +59,12 @@ def push_to_hub(
 
     Args:
         model: a network; or a finished run, or a folder that `arrn.save` wrote, which can tell more.
-        address: the repository, OWNER/NAME or hf://OWNER/NAME; made where there is none.
-        license: of the weights, as the hub names licenses, such as ``"mit"``.
+        address: the repository, OWNER/NAME or hf://OWNER/NAME; it is made if it does not exist.
+        license: the license of the weights, by the hub's name for it, such as ``"mit"``.
         private: whether a repository that is made now is private.
-        token: of the hub; by default the variable ``HF_TOKEN``, or what ``hf auth login`` keeps.
-        message: of the commit.
-        metadata: of a network, as `arrn.save` takes it.
+        token: the token of the hub; by default the variable ``HF_TOKEN``, or the token that ``hf auth login`` stored.
+        message: the message of the commit.
+        metadata: for a network, as `arrn.save` takes it.
         figure: a PNG file for the card; by default evaluation.png or accuracy.png in the folder.
         imports: modules of your own that build networks, as `arrn.load` takes them.
 

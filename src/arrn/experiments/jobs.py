@@ -124,7 +124,8 @@ class Job:
         begun = read_settings(self.folder) if has_begun else None
         if begun is not None and (differences := begun.differences(self.settings)):
             raise ArrnError(
-                f"the run in {self.folder} was started otherwise: {'; '.join(differences)}; another --out starts anew"
+                f"the run in {self.folder} was started with other settings: {'; '.join(differences)}; another --out "
+                "starts a new run"
             )
         if not has_ended:
             return None

@@ -200,7 +200,9 @@ def open_study(
         if before is None:
             study.set_user_attr(_SPACE, told)
         elif before != told:
-            raise ArrnError(f"{file} is of a search over {before}, this one is over {told}; another --out starts anew")
+            raise ArrnError(
+                f"{file} is of a search over {before}, this one is over {told}; another --out starts a new search"
+            )
         drawn = len(study.get_trials(deepcopy=False))
         study.sampler = optuna.samplers.TPESampler(seed=seed + drawn)
         yield StudiedDesigns(study, axes, trials, objectives, seed, check)

@@ -42,7 +42,7 @@ def claims_page(datasets: Mapping[str, Sequence[Run]]) -> Drawing:
     if not names:
         return Drawing("claims", None, ("results of `arrn reproduce all`",))
     rows = [[claim, *(str(judge(datasets[name])) for name in names)] for claim, judge in _CLAIMS.items()]
-    page = markdown_table(["the paper's claim", *names], rows)
+    page = markdown_table(["the paper's claim", *names], rows, words=True)
     complete, tree = overall_tree(datasets)
     if tree is not None:
         page += f"\n\nAveraged over {', '.join(complete)}, as in the paper:\n\n"

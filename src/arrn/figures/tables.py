@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from arrn.errors import plain
@@ -38,17 +38,44 @@ def tables_page(dataset: str, runs: Sequence[Run]) -> Drawing:
     return Drawing(f"tables-{dataset}", None, lacking, "\n".join(sections))
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is to the left and the others to the right.
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
+    """A table whose first column is to the left and the others to the right, as numbers are; with `words`, to the left.
 
     >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
     | a | b |
     |---|--:|
     | x\\|y | 1 |
     """
-    rule = "|---|" + "--:|" * (len(head) - 1)
+    rule = "|---|" + ("---|" if words else "--:|") * (len(head) - 1)
     lines = ["| " + " | ".join(plain(cell).replace("|", r"\|") for cell in cells) + " |" for cells in (head, *rows)]
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def headline_table(runs: Sequence[Run], names: Mapping[str, str], sizes: Sequence[int]) -> str:
+    """A few networks side by side: accuracy in percent and million multiply-adds of one sample, at a few resolutions.
+
+    Args:
+        runs: of one data set.
+        names: what the table calls each run, by the names of the runs and in the order of the rows.
+        sizes: the resolutions.
+
+    >>> print(headline_table([], {"resnet18": "ResNet18"}, (32, 8)))
+    | network | accuracy at 32 | at 8 | million multiply-adds at 32 / 8 |
+    |---|--:|--:|--:|
+    """
+    by_name = {run.name: run for run in runs}
+    found = [(label, by_name[name]) for name, label in names.items() if name in by_name]
+    accuracies = [{point.resolution: point.value for point in run.points()} for _, run in found]
+    best = {size: max((each[size] for each in accuracies), default=None) for size in sizes}
+    rows = []
+    for (label, run), values in zip(found, accuracies, strict=True):
+        adapted = [each for each in run.first.multiply_adds if each["adapt"] is not False]  # None: it has no levels
+        costs = {each["resolution"]: each["multiply_adds"] for each in adapted}
+        shown = [f"**{100 * values[n]:.1f}**" if values[n] == best[n] else f"{100 * values[n]:.1f}" for n in sizes]
+        rows.append([label, *shown, " / ".join(f"{costs[size] / 1e6:,.0f}" for size in sizes)])
+    others = [f"at {size}" for size in sizes[1:]]
+    head = ["network", f"accuracy at {sizes[0]}", *others, f"million multiply-adds at {' / '.join(map(str, sizes))}"]
+    return markdown_table(head, rows)
 
 
 def _sizes(runs: Sequence[Run]) -> list[int]:

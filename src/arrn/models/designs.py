@@ -55,8 +55,8 @@ class Design:
 
 # The paper gives the parameters at the base and in all, not the ladders: those are ours. For CIFAR-10, ladders
 # of three to five sizes were compared on a validation split (docs/performance.md): three were best; blocks,
-# dropout and levels without a block are as a second search found them (docs/results.md). Hidden channels
-# are multiples of 16, without which a GPU's matrix units and wide loads go unused.
+# dropout and levels without a block are as a second search found them (docs/notes/search_arrn_cifar10.md). Hidden
+# channels are multiples of 16, without which a GPU's matrix units and wide loads go unused.
 DESIGNS = {
     "arrn_small": Design(
         purpose="quick work on a CPU with 32x32 images",

@@ -26,9 +26,9 @@ from arrn.signal.resample import resample_in_network
 class ARRN(LaplacianChain, Network):
     """One network for every resolution: low-resolution inputs skip the high-resolution residuals.
 
-    ``model(x)`` takes a signal of any size, picks its level on the ladder and runs only what lies from
-    there down. With a perfect kernel, in evaluation mode, that is the same as interpolating the
-    signal to the top grid and running everything (``model(x, adapt=False)``), to rounding.
+    ``model(x)`` takes a signal of any size, finds its level on the ladder and runs the levels from
+    there down. With a perfect kernel, in evaluation mode, the answer is the same, to rounding, as that of
+    interpolating the signal to the top grid and running every level (``model(x, adapt=False)``).
 
     Args:
         stem: A_0, from the input's channels to the first residual's features.
@@ -40,9 +40,9 @@ class ARRN(LaplacianChain, Network):
         policy: the level for sizes between two grids. ``"exact"`` takes the next higher grid and
             interpolates up; ``"cheap"`` takes the next lower one and smooths down. Below the base
             both interpolate up to it; above the top both smooth down to it.
-        blockless: sizes between those of the ladder or under the base's, highest first, that dropout also drops to
-            (`BlocklessLevel`), which teaches the network inputs of those resolutions. Where p is one number, those
-            on a residual's grid share it with that residual (`rates_between`), and it becomes one p for each.
+        blockless: sizes between those of the ladder or below the base's, highest first, to which dropout also lowers
+            samples (`BlocklessLevel`), so that the network learns such inputs. Where p is one number, the sizes on
+            a residual's grid share it with that residual (`rates_between`), and it becomes one p for each.
 
     >>> from arrn.nn import Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
     >>> model = ARRN(

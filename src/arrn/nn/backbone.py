@@ -26,8 +26,8 @@ Reduction: TypeAlias = int | float | tuple[float, ...]
 class FeatureInfo:
     """What the feature maps of a backbone are, in the form of timm's class of that name.
 
-    Methods without an index speak of the maps that the backbone gives, with one of that map among all that there are,
-    and with a list of indices of those.
+    Without an index, methods describe the maps that the backbone returns; with an index, or a list of indices, they
+    describe these maps of all that the network has.
 
     Args:
         info: for each map its ``num_chs``, ``reduction``, ``grid``, ``module`` and ``index``.
@@ -87,11 +87,11 @@ class FeatureInfo:
 
 
 class Backbone(Network):
-    """An ARRN without its head, which answers by feature maps for the head of another task.
+    """An ARRN without its head, which returns feature maps for the head of another task.
 
-    The list has the same length, and each map the same channels and grid, for inputs of every size: an input that
-    skips levels gets at their places what full evaluation would have there (`ARRN.forward_levels`). The skipped blocks
-    do not run.
+    The list has the same length, and each map the same channels and grid, for inputs of every size. The map of a
+    skipped level is the map that full evaluation would give (`ARRN.forward_levels`), and the skipped blocks do not
+    run.
 
     Args:
         network: whose modules are shared; it stays as it is.

@@ -98,15 +98,16 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
 def check_hand_down(way: nn.Module, features: int, size: Grid, next_size: Grid, *, probe: bool = True) -> int:
     """Refuses a module that cannot take a block's contribution to the next grid; returns the channels that it gives.
 
-    It must give a signal on `next_size`, answer zero by zero in both modes, and a millionth of a signal by little:
-    what is to be nothing is rounding noise, which a norm of single samples would make as large as a signal.
+    The module must return a signal on `next_size`, return zero for zero in both modes, and return little for a
+    millionth of a signal. A contribution that should be zero is rounding noise in practice, and a norm of single
+    samples would make the noise as large as a signal.
 
     Args:
-        way: called on (batch, features, *size).
-        features: of what it takes.
-        size: the grid of what it takes.
-        next_size: the grid of what it gives.
-        probe: whether to look at its answers, or at their shape only.
+        way: the module, called on (batch, features, *size).
+        features: the channels of its input.
+        size: the grid of its input.
+        next_size: the grid of its output.
+        probe: whether to check its answers, or their shape only.
 
     >>> check_hand_down(nn.Conv2d(4, 6, 2, stride=2, bias=False), 4, (8, 8), (4, 4))
     6
@@ -123,15 +124,16 @@ def check_hand_down(way: nn.Module, features: int, size: Grid, next_size: Grid, 
         copied, x, _ = probe_of(way, features, size, 0, training)
         largest = _largest(_run(copied, x, x)[:1])
         if largest > 0:
+            mode = "training" if training else "evaluation"
             raise ArrnError(
-                f"{name} answers a zero input by up to {largest:.2g} in {'training' if training else 'evaluation'} "
-                "mode, so the residual could not be skipped exactly: it must have no bias and no centring norm"
+                f"{name} returns values of up to {largest:.2g} for an all-zero input in {mode} mode, so the residual "
+                "could not be skipped exactly: it must have no bias and no centring norm"
             )
     whole, little = (_largest(_run(copied, x * factor, x)) for factor in (1, 1e-6))
     if little > 1e-3 * whole:
         raise ArrnError(
-            f"{name} answers a millionth of a signal by {little / whole:.2g} of what it answers the signal by, so "
-            "rounding noise would pass for details: it must not divide by the size of its input"
+            f"{name} returns {little / whole:.2g} times as much for a signal that is scaled by a millionth, so "
+            "rounding noise would count as details: it must not divide by the size of its input"
         )
     return channels
 
@@ -302,8 +304,8 @@ def in_words(name: str, module: nn.Module) -> str:
 
 def _zero_error(trace: _Trace, size: float) -> ConstancyError:
     return ConstancyError(
-        f"the block declares preserves_zero but answers a zero input by up to {size:.2g}, because of {trace.where}: "
-        "it must have no bias, no centring norm, and only activations that fix 0",
+        f"the block declares preserves_zero but returns values of up to {size:.2g} for an all-zero input, because of "
+        f"{trace.where}: it must have no bias, no centring norm, and only activations that fix 0",
         trace.name,
         size,
     )
@@ -312,7 +314,7 @@ def _zero_error(trace: _Trace, size: float) -> ConstancyError:
 def _constancy_error(trace: _Trace, deviation: float, training: bool, ndim: int) -> ConstancyError:
     if math.isinf(deviation):
         return ConstancyError(
-            f"the block answers a zero input by what is no number, because of {trace.where}: add a small number to "
+            f"the block returns NaN or infinity for an all-zero input, because of {trace.where}: add a small number to "
             "what it divides by, or pass check=False to build it all the same",
             trace.name,
             deviation,
@@ -327,7 +329,7 @@ def _constancy_error(trace: _Trace, deviation: float, training: bool, ndim: int)
         advice = f"use nn.Dropout{ndim}d, which drops whole channels"
     size = trace.size or deviation
     return ConstancyError(
-        f"the block's answer to a zero input must be constant over space, but {trace.where} makes it vary by "
+        f"the block's output for an all-zero input must be constant over space, but {trace.where} makes it vary by "
         f"{size:.2g} of its largest value in {'training' if training else 'evaluation'} mode, so the residual could "
         f"not be skipped exactly: {advice}, or pass check=False to build it all the same",
         trace.name,

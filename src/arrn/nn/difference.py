@@ -142,10 +142,10 @@ def subtract_halves(
 def check_sample_wise(block: nn.Module, features: int, size: Size) -> tuple[int, Grid]:
     """Refuses a block that the difference form cannot skip exactly, naming the submodule at fault.
 
-    A signal without details is both halves of what the block is called with, and both must get the same answer: in
-    evaluation mode and, random masks being shared (`SharedMasks`), in training mode. In evaluation mode a sample's
-    answer must also be the same each time and whatever the other samples are. A deep copy is probed, as
-    `check_zero_constant` does, whose arguments and answer these are.
+    The block is called with a batch whose two halves are the same signal. Both halves must get the same answer, in
+    evaluation mode and, with shared random masks (`SharedMasks`), in training mode. In evaluation mode a sample's
+    answer must also be the same at each call, whatever the other samples are. A deep copy is probed. Arguments and
+    return value are those of `check_zero_constant`.
 
     Raises:
         ArrnError: with the name of the submodule and the size of the deviation.
@@ -224,7 +224,7 @@ def _refuse_apart(calls: Sequence[_Call], others: Sequence[_Call], flaw: str) ->
             break
     where = in_words(culprit.name, culprit.module)
     if math.isinf(deviation):
-        flaw = "answers a zero or other input by what is no number: add a small number to what it divides by"
+        flaw = "returns NaN or infinity: add a small number to what it divides by"
     raise ArrnError(f"{where} {flaw.format(size=f'{size:.2g}')}, or pass check=False to build it all the same")
 
 

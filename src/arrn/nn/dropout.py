@@ -133,17 +133,17 @@ class LaplacianDropout(nn.Module):
 
 
 class BlocklessLevel(nn.Module):
-    """What a level, or the base, receives for samples that lost this one: the band of a lower grid, on its own.
+    """A level without a block: in training it smooths the signal of some samples to the band of a lower grid.
 
-    An input whose resolution lies between two grids, or below the base's, is interpolated up to the next grid, whose
-    block has never seen one so smooth. With such a level it has: in training, dropping to it replaces r by U D r,
-    which is what that resolution looks like there. It has no block and no parameters, changes nothing in evaluation,
-    and the network stays as exact as it was. Beyond the paper.
+    An input whose resolution lies between two grids, or below the base's, is interpolated up to the next grid. Without
+    such a level, the block there never sees a signal that smooth in training. Dropping to this level replaces r by
+    U D r, which is the same signal. The level has no block and no parameters, and has no effect in evaluation, so the
+    network stays exact. Beyond the paper.
 
     Args:
-        size: the grid of the residual, or of the base, that comes next.
-        lower: the grid whose band is left.
-        kernel: the network's.
+        size: the grid of the residual, or of the base, that follows.
+        lower: the grid whose band is kept.
+        kernel: the kernel of the network.
 
     Shape: (batch, features, *size), unchanged.
     """
@@ -222,15 +222,16 @@ def rates_between(p: float, sizes: Sequence[Grid], base: Grid) -> tuple[float, .
 
 
 def rates_for_shares(shares: Mapping[int, float], steps: Sequence[int]) -> tuple[float, ...]:
-    """The p of every level with which dropout leaves samples at each resolution as often as wished.
+    """The p of every level for which dropout leaves the given share of the samples at each resolution.
 
     Args:
-        shares: of the samples, by resolution; resolutions without one get none. Only their ratios matter.
-        steps: the resolutions that a sample can be left with, highest first: the top grid's, and after each level that
-            can be dropped, blockless ones included, what is left without it.
+        shares: the shares of the samples, by resolution; a resolution that is not named gets no samples. Only the
+            ratios matter.
+        steps: the resolutions that a sample can have after dropout, highest first: that of the top grid, and for each
+            level that can be dropped, blockless levels included, the resolution without this level.
 
     Returns:
-        p of each level. One that no sample reaches has p = 0.
+        The p of each level. A level that no sample reaches has p = 0.
 
     >>> rates_for_shares({32: 0.5, 24: 0.3, 16: 0.2}, [32, 24, 16])
     (0.5, 0.4)

@@ -137,8 +137,8 @@ def _see_to_dropout(model: ARRN, chosen: bool, say: Callable[[str], None]) -> No
     model.dropout = LaplacianDropout(USUAL_DROPOUT, model.dropout.draw)
     note_option(model, "dropout", USUAL_DROPOUT)
     say(
-        f"Laplacian dropout p = {USUAL_DROPOUT}, so that lower resolutions are learnt too; --dropout sets another, "
-        "0 is none"
+        f"Laplacian dropout p = {USUAL_DROPOUT}, so that lower resolutions are learnt too; --dropout sets another p, "
+        "0 turns it off"
     )
 
 

@@ -110,7 +110,7 @@ def prepare_folder(settings: RunSettings, out: Path, resume: bool, say: Callable
     """
     there = _contents(out)
     if there and not resume and not _came_to_nothing(out):
-        raise ArrnError(f"{out} is not empty; --resume goes on with the run that is in it, another --out starts anew")
+        raise ArrnError(f"{out} is not empty; --resume continues the run that is in it, another --out starts a new run")
     # A run that was killed before it wrote anything leaves a folder like a new one's.
     if there and resume:
         saved = read_settings(out)
@@ -118,7 +118,7 @@ def prepare_folder(settings: RunSettings, out: Path, resume: bool, say: Callable
             raise ArrnError(f"{out} holds no run ({RUN_FILE} is missing) but other files, such as {there[0]!r}")
         differences = saved.differences(settings)
         if differences:
-            raise ArrnError(f"the run in {out} was started otherwise: {'; '.join(differences)}")
+            raise ArrnError(f"the run in {out} was started with other settings: {'; '.join(differences)}")
         if is_finished(out):
             early = FINISHED_EARLY in read_run_file(out)
             say(f"the run in {out} is finished{', early, by arrn finish' if early else ''}")

@@ -75,7 +75,7 @@ def check_pixels(size: Grid, most: int | None = None) -> str | None:
     most = MOST_PIXELS if most is None else most
     shape = "x".join(map(str, size))
     if min(size) < 1:
-        return f"its size, {shape}, cannot be meant"
+        return f"its size, {shape}, is impossible"
     if math.prod(size) > most:
         words = "pixels" if len(size) == 2 else "voxels"
         return f"its size, {shape}, is {math.prod(size):,} {words}, more than the {most:,} that are read (max_pixels)"

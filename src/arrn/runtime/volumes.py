@@ -45,7 +45,7 @@ def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     if dtype.hasobject:
         raise ValueError("it holds objects of Python, a pickle, which could run any code")
     if min(shape, default=0) < 0 or dtype.itemsize == 0:
-        raise ValueError(f"an array of shape {shape} of {dtype} cannot be meant")
+        raise ValueError(f"an array of shape {shape} of {dtype} is impossible")
     return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran))
 
 

@@ -178,7 +178,7 @@ def decode_wav(encoded: Encoded, where: str, window: Window | None = None) -> tu
             part = sound[0, begin : begin + _AT_ONCE]
             levels = _levels(file.read(len(part) * layout.frame), layout)
             if not np.isfinite(levels).all():
-                raise BadSample(where, "some of its samples are no numbers")
+                raise BadSample(where, "some of its samples are NaN")
             mono = levels.reshape(len(part), header.channels).mean(axis=1)
             part[:] = np.clip(np.rint(mono), -32768, 32767)
         return sound if window is None else fit_window(sound, wanted), header
@@ -231,9 +231,9 @@ def _read_format(chunk: bytes, where: str) -> tuple[bool, int, int, int]:
         choices = ", ".join(map(str, _WIDTHS[tag]))
         raise BadSample(where, f"its samples have {bits} bits: {choices} are read")
     if not 1 <= channels <= MOST_CHANNELS:
-        raise BadSample(where, f"its {channels} channels cannot be meant: 1 to {MOST_CHANNELS} are read")
+        raise BadSample(where, f"it claims {channels} channels: 1 to {MOST_CHANNELS} are read")
     if not 1 <= rate <= HIGHEST_RATE:
-        raise BadSample(where, f"its sample rate, {rate:,}, cannot be meant: 1 to {HIGHEST_RATE:,} are read")
+        raise BadSample(where, f"it claims a sample rate of {rate:,}: 1 to {HIGHEST_RATE:,} are read")
     if frame != width * channels:
         raise BadSample(where, f"{channels} channels of {bits} bits take {width * channels} bytes, it says {frame}")
     return tag == _FLOATING, width, channels, rate

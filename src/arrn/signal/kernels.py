@@ -294,7 +294,8 @@ KernelLike: TypeAlias = str | Kernel | Mapping[str, Any]
 def kernel(name: KernelLike, **parameters: Any) -> Kernel:
     """The kernel of that name: ``"perfect"``, ``"fair"`` or ``"poor"``.
 
-    A kernel passes unchanged, and its `kernel_options` give it back, with `parameters` in place of some of them.
+    A kernel is returned as it is. The options that `kernel_options` gives build the same kernel again; `parameters`
+    take the place of some of these options.
 
     >>> kernel("perfect")
     WhittakerShannon(boundary='symmetric')

@@ -22,8 +22,8 @@ class LaplacianPyramid:
         p_low_n  = D p_low_{n-1}
         p_diff_n = p_low_{n-1} - U p_low_n
 
-    Every kernel reconstructs exactly, since each difference is taken with the same U (what a periodic grid of even
-    size has beyond its band, its Nyquist bin, is lost as a signal is taken to that grid). With a perfect
+    Every kernel reconstructs exactly, since each difference is taken with the same U. (A periodic grid of even size
+    loses its Nyquist bin, which is beyond its band, when a signal is taken to that grid.) With a perfect
     kernel a signal of lower resolution has zero differences above its own level (equation
     laplacianAdaptation), so `decompose` may start there: ``decompose(x, level=pyramid.level(x))``.
 

@@ -115,7 +115,7 @@ def _read(path: Path) -> Checkpoint | None:
     try:
         found = read_checkpoint(path)
         if found.epoch != _epoch_of(path):
-            raise ArrnError(f"{path} has another's name: it is of epoch {found.epoch}")
+            raise ArrnError(f"{path} is misnamed: it holds epoch {found.epoch}")
     except ArrnError as error:
         logger.warning("%s; it is left out", error)
         return None

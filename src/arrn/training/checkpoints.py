@@ -97,7 +97,7 @@ class Checkpoints:
             try:
                 checkpoint = read_checkpoint(path)
                 if (checkpoint.epoch, checkpoint.step) != _position(path):
-                    raise ArrnError(f"{path} has another's name: it holds what {checkpoint.file_name} should")
+                    raise ArrnError(f"{path} is misnamed: it holds {checkpoint.file_name}")
             except ArrnError as error:
                 damaged.append(str(error))
                 continue

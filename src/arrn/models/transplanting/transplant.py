@@ -54,23 +54,24 @@ def transplant(
 ) -> Transplant:
     """An ARRN from the layers and weights of a convolutional network, such as a pretrained backbone.
 
-    The network is traced and cut before each layer that lowers the resolution, where a single signal is
-    alive. Each run of layers becomes the block of a Laplacian residual on the grid that reaches it, the
-    last one the base, and what follows the last signal (pooling, classifier) the head. In the paper's form zero
-    padding becomes replicate padding; in difference form every layer stays as it is. Added are the stem A_0, an
-    identity unless `in_channels` or `skip_first` change what enters the first run, and one projection per residual,
-    drawn at random: the result computes something else than the source did, and wants `Transplant.fit_projections`
-    or fine-tuning or both. The source itself is left alone.
+    The network is traced and cut before each layer that lowers the resolution, at a place where only one signal is
+    passed on. Each run of layers becomes the block of a Laplacian residual, on the grid of the signal that reaches it;
+    the last run becomes the base, and the layers after it (pooling, classifier) the head. In the paper's form zero
+    padding becomes replicate padding; in difference form every layer stays as it is. New are the stem A_0, an
+    identity unless `in_channels` or `skip_first` change the input of the first run, and one projection for each
+    residual, drawn at random. So the result computes another function than the source: use
+    `Transplant.fit_projections`, fine-tuning, or both. The source itself is not changed.
 
     Args:
-        model: the network; called as ``model(x)``, traceable by `torch.fx` but for parts that may stay whole;
-            out of `DataParallel`, `torch.compile` and `FixedResolution`, if it is in one.
+        model: the network, called as ``model(x)``. `torch.fx` must be able to trace it, but for parts that may stay
+            whole. `DataParallel`, `torch.compile` and `FixedResolution` around it are taken off.
         size: the highest resolution, at which the source would have run: the top of the ladder.
-        in_channels: channels of the input, by default those that the source takes.
-        num_classes: a new classifier for so many classes (0: none); by default the source's own stays.
-        skip_first: discards the first so many residuals, and lets the input enter the next one at `size`
-            through A_0. Each stride that goes makes all later grids twice as large; the paper discards two
-            for MobileNetV3, whose last grids would otherwise be very small.
+        in_channels: channels of the input, by default those of the source.
+        num_classes: gives the network a new classifier for this many classes (0: no classifier); by default the
+            classifier of the source stays.
+        skip_first: how many residuals to discard, from the first on; the input then enters the next one at `size`
+            through A_0. Each discarded stride makes all later grids twice as large; the paper discards two residuals
+            of MobileNetV3, whose last grids would otherwise be very small.
         form: of the residuals, see `LaplacianResidual`. ``"paper"`` needs layers that answer zero by a constant;
             ``"difference"`` takes layers that pad with zeros, add positions, or normalise single samples, and runs
             them twice. By default the paper's, but the difference form where norms of single samples stand in the
