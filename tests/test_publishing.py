@@ -91,6 +91,14 @@ def test_a_network_in_memory_is_published_too(hub: Hub) -> None:
     assert "No accuracy was measured." in card_of(hub.repositories["me/new"])
 
 
+def test_an_evaluation_without_a_result_is_none(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "network")
+    evaluation = tmp_path / "network" / "evaluation.json"
+    evaluation.write_text(json.dumps(json.loads(evaluation.read_text()) | {"results": []}))
+    card = collect(tmp_path / "network", HubAddress.parse("me/new"))["README.md"]
+    assert b"No accuracy was measured." in card
+
+
 def test_a_second_network_takes_the_place_of_the_first_with_all_its_numbers(
     hub: Hub, saved: Path, tmp_path: Path
 ) -> None:

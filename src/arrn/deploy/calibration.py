@@ -194,7 +194,7 @@ def calibrate_run(
     def tell(before: int) -> Callable[[int], None] | None:
         return None if progress is None else lambda done: progress(before + done, total)
 
-    words = f"{len(held_out.sizes):,} {held_out.source.form.words} held out of the training set of "
+    words = f"{len(held_out.sizes):,} held-out {held_out.source.form.words} of "
     labels = held_out.source.labels.tolist()
     cascade = calibrate(predictor, _samples(held_out), labels, f"{words}{held_out.source.name}", tell(0))
     found = _measure(predictor, _samples(test), test.source.labels.tolist(), tell(len(held_out.sizes)))
