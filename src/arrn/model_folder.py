@@ -19,7 +19,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from arrn.errors import ArrnError, first_line
+from arrn.errors import ArrnError, first_line, plain
 from arrn.reading import open_regular, read_document
 from arrn.writing import remove_leftovers, rename, write_atomically, write_document
 
@@ -148,7 +148,7 @@ def check_weights(path: Path, checksum: str | None) -> None:
 
 @lru_cache(maxsize=256)
 def _warn_unchecked(path: Path) -> None:
-    logger.warning("%s has no checksum in %s, so damage would not show: save it again to add one", path, CONFIG)
+    logger.warning("%s has no checksum in %s, so damage would not show: save it again to add one", plain(path), CONFIG)
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:

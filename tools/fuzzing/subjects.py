@@ -283,8 +283,8 @@ def list_subjects(root: Path) -> list[Subject]:
 
     network, run = ("load", "predict", "evaluate network", "export network"), ("resume",)
     deployed = ("predict exported", "serve exported", "arrn-runtime predict")
-    stored, hub = ("open stored set", "stream stored set", "train on stored set"), ("load from the hub",) * 2
-    hub += ("predict from the hub", "publish")
+    stored = ("open stored set", "stream stored set", "train on stored set")
+    hub = ("load from the hub", "load from the hub", "predict from the hub", "publish")
     config = formats.json_file(formats.LADDER)
     latest = str(max((root / "begun" / "run" / "checkpoints").iterdir()).relative_to(root / "begun"))
     options = {name: value for name, value in vars(Recipe()).items() if name not in ("epochs", "batch_size")}
