@@ -21,6 +21,7 @@ import torch
 
 from arrn.errors import ArrnError, first_line, plain
 from arrn.reading import open_regular, read_document
+from arrn.runtime.manifest import MANIFEST
 from arrn.writing import remove_leftovers, rename, write_atomically, write_document
 
 FORMAT, FORMAT_VERSION = "arrn", 1
@@ -82,6 +83,11 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         raise ArrnError(
             f"{directory} is not a directory: arrn.load takes the directory that holds {WEIGHTS} and {CONFIG}"
+        )
+    if not (directory / CONFIG).exists() and (directory / MANIFEST).exists():
+        raise ArrnError(
+            f"{directory} is what `arrn export` made, which predicts and serves: for all else take the folder that it "
+            f"was made from, which holds {WEIGHTS} and {CONFIG}"
         )
     return read_document(directory / CONFIG, FORMAT, FORMAT_VERSION)
 
