@@ -216,11 +216,18 @@ def test_the_commands_publish_and_export(hub: Hub, saved: Path, tmp_path: Path, 
     assert json.loads((tmp_path / "pt2" / "manifest.json").read_text())["class_names"] == list(NAMES)
 
 
-def test_a_network_of_the_hub_is_evaluated(hub: Hub, tmp_path: Path, arrn_command: Command) -> None:
+def test_a_network_of_the_hub_is_evaluated(
+    hub: Hub, tmp_path: Path, arrn_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the picture and the report go to the working folder
     arrn.push_to_hub(small(num_classes=10), "me/ten", metadata=Metadata((0.5,) * 3, (0.25,) * 3))
     written = tmp_path / "evaluation.json"
     arrn_command("evaluate", "hf://me/ten", "--dataset", "sample", "--resolutions", "5", "--json", written)
     assert {result["resolution"] for result in json.loads(written.read_text())["results"]} == {5}
+    assert {path.name for path in tmp_path.glob("evaluation-sample.*")} == {
+        "evaluation-sample.html",
+        "evaluation-sample.png",
+    }
 
 
 @pytest.mark.slow
