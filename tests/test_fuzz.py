@@ -57,9 +57,9 @@ def _run(*command: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_damaged_files_work_or_are_refused_in_one_line(tmp_path: Path) -> None:
-    done = _run(TOOLS / "fuzz.py", "--cases", 52, "--seed", 23, "--out", tmp_path)
+    done = _run(TOOLS / "fuzz.py", "--cases", 58, "--seed", 23, "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "52 cases of seed 23" in done.stdout
+    assert "58 cases of seed 23" in done.stdout
     assert not list(tmp_path.glob("*/output.txt"))  # what failed would lie here
 
 

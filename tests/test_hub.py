@@ -15,7 +15,7 @@ pytest.importorskip("huggingface_hub")
 import arrn
 from arrn.deploy.calibration import CASCADE
 from arrn.deploy.evaluated import FILES as EVALUATIONS
-from arrn.hub import FILES, OPTIONAL, HubAddress, hub_address, locate
+from arrn.hub import FILES, OPTIONAL, HubAddress, hub_address, hub_errors, locate
 from arrn.metadata import Metadata
 from arrn.model_folder import CONFIG, WEIGHTS
 from hub_server import Hub, Repository, hub_server, use_hub
@@ -202,3 +202,11 @@ def test_weights_that_changed_in_the_cache_are_refused(hub: Hub, repository: Rep
     os.chmod(path, 0o644)
     path.write_bytes(flipped(path.read_bytes()))
     assert "is damaged" in told(f"hf://me/birds@{repository.refs['main']}")
+
+
+@pytest.mark.parametrize("error", [KeyError("files"), TypeError("no list\nat all"), AttributeError("x"), IndexError()])
+def test_odd_answers_that_break_the_library_are_told_in_a_sentence(error: Exception) -> None:
+    said = "cannot write hf://me/birds: the hub answers what huggingface_hub does not know"
+    with pytest.raises(arrn.ArrnError, match=said) as caught, hub_errors(HubAddress.parse("me/birds"), "write"):
+        raise error
+    assert "\n" not in str(caught.value)

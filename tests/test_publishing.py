@@ -91,6 +91,14 @@ def test_a_network_in_memory_is_published_too(hub: Hub) -> None:
     assert "No accuracy was measured." in card_of(hub.repositories["me/new"])
 
 
+def test_an_evaluation_without_a_result_is_none(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "network")
+    evaluation = tmp_path / "network" / "evaluation.json"
+    evaluation.write_text(json.dumps(json.loads(evaluation.read_text()) | {"results": []}))
+    card = collect(tmp_path / "network", HubAddress.parse("me/new"))["README.md"]
+    assert b"No accuracy was measured." in card
+
+
 def test_a_second_network_takes_the_place_of_the_first_with_all_its_numbers(
     hub: Hub, saved: Path, tmp_path: Path
 ) -> None:
@@ -208,11 +216,18 @@ def test_the_commands_publish_and_export(hub: Hub, saved: Path, tmp_path: Path, 
     assert json.loads((tmp_path / "pt2" / "manifest.json").read_text())["class_names"] == list(NAMES)
 
 
-def test_a_network_of_the_hub_is_evaluated(hub: Hub, tmp_path: Path, arrn_command: Command) -> None:
+def test_a_network_of_the_hub_is_evaluated(
+    hub: Hub, tmp_path: Path, arrn_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the picture and the report go to the working folder
     arrn.push_to_hub(small(num_classes=10), "me/ten", metadata=Metadata((0.5,) * 3, (0.25,) * 3))
     written = tmp_path / "evaluation.json"
     arrn_command("evaluate", "hf://me/ten", "--dataset", "sample", "--resolutions", "5", "--json", written)
     assert {result["resolution"] for result in json.loads(written.read_text())["results"]} == {5}
+    assert {path.name for path in tmp_path.glob("evaluation-sample.*")} == {
+        "evaluation-sample.html",
+        "evaluation-sample.png",
+    }
 
 
 @pytest.mark.slow

@@ -95,6 +95,10 @@ class Malicious:
 BREAKAGES = {
     "missing weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is missing"),
     "missing config": (lambda d: (d / "config.json").unlink(), "config.json is missing"),
+    "exported folder": (
+        lambda d: (d / "config.json").rename(d / "manifest.json"),
+        "is what `arrn export` made, which predicts and serves: for all else take the folder that it was made from",
+    ),
     "truncated weights": (lambda d: truncate(d / "model.safetensors"), "truncated or not a safetensors file"),
     "empty weights": (lambda d: (d / "model.safetensors").write_bytes(b""), "truncated or not a safetensors file"),
     "truncated config": (lambda d: truncate(d / "config.json"), "is not valid JSON"),

@@ -24,7 +24,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONIOEN
 import torch
 
 from fuzzing.cases import Fuzzer, prepare
-from fuzzing.verdicts import GOOD, in_a_line, table
+from fuzzing.verdicts import GOOD, Verdict, in_a_line, table
 
 
 def main() -> int:
@@ -37,8 +37,15 @@ def main() -> int:
     parser.add_argument("--kind", action="append", help="only these files; repeatable")
     parser.add_argument("--intact", action="store_true", help="only show what comes of every use with nothing broken")
     parser.add_argument("--replay", metavar="SEED-NUMBER", help="do one case again and show it")
+    parser.add_argument(
+        "--table", metavar="LOG", type=Path, nargs="+", help="only show the table of runs' cases-*.jsonl"
+    )
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"), help="the folder for failures")
     given = parser.parse_args()
+    if given.table:
+        lines = [line for log in given.table for line in log.read_text().splitlines()]
+        print(_summary([Verdict(**json.loads(line)) for line in lines]))
+        return 0
     seed, number = map(int, given.replay.split("-")) if given.replay else (given.seed, given.first)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="arrn-fuzz-", ignore_cleanup_errors=True) as folder:
@@ -68,13 +75,19 @@ def _run_many(fuzzer: Fuzzer, given: argparse.Namespace) -> int:
             log.write(json.dumps(asdict(verdict)) + "\n")
         if verdict.verdict not in GOOD:
             print(in_a_line(verdict), flush=True)
+    print(f"\n{_summary(verdicts)}, in {time.monotonic() - began:.0f} s")
+    return int(any(verdict.verdict not in GOOD for verdict in verdicts))
+
+
+def _summary(verdicts: list[Verdict]) -> str:
+    """The table, and a line with the extremes."""
     failed = sum(verdict.verdict not in GOOD for verdict in verdicts)
-    took, most = time.monotonic() - began, max(verdict.memory for verdict in verdicts)
-    print(
-        f"\n{table(verdicts)}\n{len(verdicts):,} cases of seed {fuzzer.seed} in {took:.0f} s, {failed} failed; "
-        f"slowest {max(v.seconds for v in verdicts):.1f} s, most memory {most / 2**30:.2f} GB above an idle process"
+    seeds = ", ".join(map(str, sorted({verdict.seed for verdict in verdicts})))
+    slowest, most = max(verdict.seconds for verdict in verdicts), max(verdict.memory for verdict in verdicts)
+    return (
+        f"{table(verdicts)}\n{len(verdicts):,} cases of seed {seeds}, {failed} failed; slowest {slowest:.1f} s, most "
+        f"memory {most / 2**30:.2f} GB above an idle process"
     )
-    return int(failed > 0)
 
 
 if __name__ == "__main__":

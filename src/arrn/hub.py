@@ -285,6 +285,9 @@ def hub_errors(address: HubAddress, doing: str = "read") -> Iterator[None]:
     except (ValueError, RuntimeError) as error:  # of huggingface_hub's own checks, or of what uploads files
         cause = error if error.__cause__ is None else error.__cause__
         raise ArrnError(f"cannot {doing} {place}: {first_line(cause):.300}") from None
+    except (LookupError, TypeError, AttributeError, AssertionError) as error:  # of `huggingface_hub`, on odd answers
+        why = f"{type(error).__name__}: {first_line(error):.200}"
+        raise ArrnError(f"cannot {doing} {place}: the hub answers what huggingface_hub does not know ({why})") from None
 
 
 def _transport_errors() -> type[BaseException]:

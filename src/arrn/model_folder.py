@@ -19,8 +19,9 @@ import safetensors
 import safetensors.torch
 import torch
 
-from arrn.errors import ArrnError, first_line
+from arrn.errors import ArrnError, first_line, plain
 from arrn.reading import open_regular, read_document
+from arrn.runtime.manifest import MANIFEST
 from arrn.writing import remove_leftovers, rename, write_atomically, write_document
 
 FORMAT, FORMAT_VERSION = "arrn", 1
@@ -82,6 +83,11 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         raise ArrnError(
             f"{directory} is not a directory: arrn.load takes the directory that holds {WEIGHTS} and {CONFIG}"
+        )
+    if not (directory / CONFIG).exists() and (directory / MANIFEST).exists():
+        raise ArrnError(
+            f"{directory} is what `arrn export` made, which predicts and serves: for all else take the folder that it "
+            f"was made from, which holds {WEIGHTS} and {CONFIG}"
         )
     return read_document(directory / CONFIG, FORMAT, FORMAT_VERSION)
 
@@ -148,7 +154,7 @@ def check_weights(path: Path, checksum: str | None) -> None:
 
 @lru_cache(maxsize=256)
 def _warn_unchecked(path: Path) -> None:
-    logger.warning("%s has no checksum in %s, so damage would not show: save it again to add one", path, CONFIG)
+    logger.warning("%s has no checksum in %s, so damage would not show: save it again to add one", plain(path), CONFIG)
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:

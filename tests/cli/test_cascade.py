@@ -30,7 +30,7 @@ def test_a_cascade_is_calibrated_drawn_and_used(arrn_command: Command, calibrate
     run = tmp_path / "run"
     shutil.copytree(calibrated, run)
     out = arrn_command("evaluate", run, "--cascade", "--device", "cpu").out
-    assert "thresholds: chosen on 12 images held out of the training set of easy" in out
+    assert "thresholds: chosen on 12 held-out images of easy" in out
     document = json.loads((run / "evaluation-cascade.json").read_text())
     assert document["plain"]["total"] == document["facts"]["test"] == 12
     assert [level["grid"] for level in document["levels"]] == ["8", "4"]

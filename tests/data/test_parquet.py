@@ -146,22 +146,41 @@ def test_a_truncated_file_is_named(tmp_path: Path, keep: int) -> None:
     assert "\n" not in str(caught.value)
 
 
+def with_metadata(file: Path, metadata: str | bytes) -> Path:
+    pq.write_table(pq.read_table(file).replace_schema_metadata({"huggingface": metadata}), file)
+    return file
+
+
 @pytest.mark.parametrize(
     "metadata",
-    [
-        '{"info":{"features":' + "[" * 100_000 + "]" * 100_000 + "}}",
-        '{"info":{"features":' + '{"img":' * 100_000 + "1" + "}" * 100_000 + "}}",
-        '{"info":{"features":{"label":{"_type":"ClassLabel","names":5},"img":7}}}',
-        '{"info":[]}',
-        b"\xff\xfe",
-        "9" * 5000,
-    ],
+    ['{"info":{"features":{"label":{"_type":"ClassLabel","names":5},"img":7}}}', '{"info":[]}', "[]", '{"info":{}}'],
 )
-def test_metadata_that_say_nothing_sensible_are_passed_over(tmp_path: Path, metadata: str | bytes) -> None:
-    file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, names=None)
-    pq.write_table(pq.read_table(file).replace_schema_metadata({"huggingface": metadata}), file)
+def test_metadata_of_another_form_are_passed_over(tmp_path: Path, metadata: str) -> None:
+    file = with_metadata(write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, names=None), metadata)
     source = ParquetFiles([file], "train")
     assert (source.class_names, source.size(3)) == (("0", "1"), (7, 6))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        ('{"info":{"features":' + "[" * 100_000 + "]" * 100_000 + "}}", "it is nested more than 64 levels deep"),
+        ('{"info":' * 100_000 + "1" + "}" * 100_000, "it is nested more than 64 levels deep"),
+        ('{"info":{"features":{"label":' + "[" * 65 + "]" * 65 + "}}}", "it is nested more than 64 levels deep"),
+        (b"\xff\xfe", "'utf-8' codec can't decode byte 0xff in position 0"),
+        ('{"info":{"features":', "Expecting value: line 1 column 21"),
+        ('{"info":' + "9" * 5000 + "}", "Exceeds the limit .* digits"),
+        ('{"info":' + "9" * 30 + "}", "a whole number of 100 bits, beyond the 64 that are read"),
+        (" " * (2**24 + 1), "16,777,217 bytes, and should be 16,777,216 at most"),
+    ],
+)
+def test_metadata_that_cannot_be_read_are_refused(tmp_path: Path, metadata: str | bytes, why: str) -> None:
+    with_metadata(write_parquet(tmp_path / "train.parquet", IMAGES, LABELS), metadata)
+    said = rf"train\.parquet: its metadata under 'huggingface', which name the classes, are not valid JSON: {why}"
+    with pytest.raises(ArrnError, match=said) as caught:
+        open_dataset(str(tmp_path))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_more_classes_than_any_set_has_are_refused(tmp_path: Path) -> None:

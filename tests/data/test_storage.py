@@ -123,6 +123,15 @@ def test_training_from_a_store_survives_that_it_goes_away(
     assert weights(tmp_path / "stored") == weights(tmp_path / "local")
 
 
+def test_what_a_store_says_reaches_no_terminal_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    def work() -> None:
+        raise OSError("\x1b]0;title\x07")
+
+    with pytest.raises(RunError):
+        patiently("s3://b/\x1b[2J", work, 0.3)
+    assert "s3://b/\\x1b[2J does not answer (\\x1b]0;title\\x07): trying again" in caplog.text
+
+
 def test_a_store_that_stays_away_is_one_line() -> None:
     def absent() -> None:
         raise ConnectionError("refused\nat length")

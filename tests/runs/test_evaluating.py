@@ -72,6 +72,8 @@ def test_no_split_nothing_held_out_and_no_samples_are_errors_in_words(run: Path,
         evaluate_run(run, [8], split="tests", device="cpu")
     with pytest.raises(ArrnError, match="nothing was held out in this run"):
         evaluate_run(train_tiny(easy, tmp_path / "plain", epochs=1), [8], split="validation", device="cpu")
+    with pytest.raises(ArrnError, match="has no validation split: give --dataset a folder with train, val and test"):
+        evaluate_run(run, [8], dataset=str(easy), split="validation", device="cpu")
     image = encoded(picture(8, 8))
     write_parquet(tmp_path / "train-0.parquet", [image] * 3, [0, 1, 2], COLOURS)
     with pytest.raises(ArrnError, match="has no test split; train with --holdout N"):

@@ -156,6 +156,7 @@ def test_answers_and_predictors_are_tables_in_a_notebook() -> None:
     ]
     assert answer._repr_html_().count("<tr>") == 2
     assert repr(answer) == f"Answer({evil!r}, 75.0%, size 30x40, level 32, 1.5 ms)"
+    assert AnswerList([answer, answer, answer])[1:]._repr_html_() == page
     assert repr(AnswerList([answer, answer])) == f"[{answer!r},\n {answer!r}]"
     assert " 0 12 0.0 " in re.sub("(<.*?>)+", " ", table()._repr_html_())
 

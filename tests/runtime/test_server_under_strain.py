@@ -1,5 +1,6 @@
 """A server with slow, absent, too many and departing clients, a slow network, and a stop in the middle."""
 
+import json
 import os
 import signal
 import socket
@@ -75,12 +76,29 @@ def test_a_slow_body_is_cut_off_and_told() -> None:
 BEGINNINGS = [b"", HEAD[:40]]
 
 
-@pytest.mark.parametrize("sent", BEGINNINGS)
-def test_a_slow_head_is_cut_off(sent: bytes) -> None:
-    cut_off_before = suppress(ConnectionError)  # where this thread stood still for long
-    with serving(Brightness(), receive_seconds=0.2) as running, connect(running) as connection, cut_off_before:
-        connection.sendall(sent)
+def test_a_connection_that_asks_for_nothing_is_closed() -> None:
+    with serving(Brightness(), receive_seconds=0.2) as running, connect(running) as connection:
         assert read_all(connection) == b""
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_a_slow_head_is_cut_off_and_told(before: bytes) -> None:
+    cut_off_before = suppress(ConnectionError)  # where this thread stood still for long
+    with serving(Brightness(), receive_seconds=0.5) as running, connect(running) as connection, cut_off_before:
+        if before:
+            connection.sendall(before)
+            answer = b""
+            while not answer.endswith(b'{"status":"ok"}'):
+                answer += connection.recv(65536)
+        connection.sendall(HEAD[:40])
+        head, _, body = read_all(connection).rpartition(b"\r\n\r\n")
+        assert b"HTTP/1.1 408 Request Timeout\r\n" in head
+        assert b"connection: close" in head.lower()
+        told = json.loads(body)
+        assert (told["status"], told["title"]) == (408, "Request Timeout")
+        assert (
+            told["detail"] == "After 0.5 seconds, 40 bytes of the head had arrived and not all of them: send it faster."
+        )
 
 
 @pytest.mark.parametrize("sent", BEGINNINGS)

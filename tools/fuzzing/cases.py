@@ -101,7 +101,7 @@ class Fuzzer:
         return [self._run(subject, use, -1, False, damaged=False) for subject, use in cases]
 
     def case(self, number: int, keep: Path | None = None, show: bool = False) -> Verdict:
-        """One case; a hang is looked at twice, since the machine may have been busy."""
+        """One case; a hang is looked at twice, since a disk may have been busy."""
         rng = self._random(number)
         kind = self.kinds[number % len(self.kinds)]
         subject = rng.choice([subject for subject in self.subjects if subject.kind == kind])
@@ -129,8 +129,8 @@ class Fuzzer:
         pid = os.fork()
         if pid == 0:
             self._be_the_case(work, subject, use, number, repair, damaged)
-        status, usage, asked = _wait(pid, began, ASKED_TRAINING if use in TRAINING else ASKED)
-        seconds, memory = time.monotonic() - began, (usage.ru_maxrss << 10) - self.idle
+        status, usage, asked, seconds = _wait(pid, began, ASKED_TRAINING if use in TRAINING else ASKED)
+        memory = (usage.ru_maxrss << 10) - self.idle
         told = read_json(work.parent / "told.json")
         text = read(work.parent / "stdout") + read(work.parent / "stderr")
         verdict, detail, place = judge(work, told, status, asked, text, memory, use)
@@ -295,14 +295,26 @@ def _outcome(use: str) -> dict[str, Any]:
     return {"code": 0}
 
 
-def _wait(pid: int, began: float, patience: float) -> tuple[int, resource.struct_rusage, bool]:
-    """Waits for a case, asks it to stop, kills it; its status, what it used, and whether it had to be asked."""
-    asked = False
+def _kept_waiting(pid: int) -> float:
+    """Seconds for which a process was ready to run while the processors did something else."""
+    waited = [0]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        waited += [int(path.read_text().split()[1]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return max(waited) / 1e9
+
+
+def _wait(pid: int, began: float, patience: float) -> tuple[int, resource.struct_rusage, bool, float]:
+    """Waits for a case, asks it to stop, kills it; its status, what it used, whether it had to be asked, its seconds.
+
+    What it waited for a processor does not count: the machine may be busy with something else.
+    """
+    asked, waited = False, 0.0
     while True:
         found, status, usage = os.wait4(pid, os.WNOHANG)
         if found:
             break
-        took = time.monotonic() - began
+        waited = max(waited, _kept_waiting(pid))
+        took = time.monotonic() - began - waited
         if took > SECONDS or _resident(pid) > MEMORY + _TOO_MUCH:
             os.killpg(pid, signal.SIGKILL)
         elif took > patience and not asked:
@@ -311,7 +323,7 @@ def _wait(pid: int, began: float, patience: float) -> tuple[int, resource.struct
         time.sleep(0.002 if took < 1 else 0.02)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)  # what it may have left behind
-    return status, usage, asked
+    return status, usage, asked, time.monotonic() - began - waited
 
 
 def _keep(target: Path, work: Path, text: str) -> None:

@@ -26,7 +26,7 @@ import safetensors.torch
 
 from fuzzing.mutations import PICKLED, as_json, as_toml, damage, extreme, hostile_text, twist
 
-_DIGEST = re.compile(r'"[0-9a-f]{64}"')
+_DIGEST = re.compile(rb'"[0-9a-f]{64}"')
 Mutate = Callable[[bytes, random.Random, bool, bytes], tuple[bytes, str]]
 
 TRANSPLANTS: tuple[tuple[str, Any], ...] = (
@@ -429,4 +429,4 @@ def repair_weights(folder: Path) -> None:
     if not (config.is_file() and weights.is_file() and weights.stat().st_size < 1 << 28):
         return
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    config.write_text(_DIGEST.sub(f'"{digest}"', config.read_text()))
+    config.write_bytes(_DIGEST.sub(f'"{digest}"'.encode(), config.read_bytes()))

@@ -20,6 +20,7 @@ from PIL import Image
 
 from fuzzing.formats import IMAGE_TYPE
 from fuzzing.mutations import CANARY
+from fuzzing.places import write_answers, write_listing
 
 TINY: dict[str, Any] = {"sizes": [8, 4], "features": [4, 8], "depth": 1, "expansion": 2}
 COLOURS = ("blue", "green", "red")
@@ -189,6 +190,7 @@ def make_templates(root: Path) -> None:
         (root / template / "dataset.txt").write_text("data")
     shutil.copytree(root / "net" / "net", root / "parquet" / "net")
     _make_documents(root)
+    _make_places(root)
 
 
 def _make_deployed(root: Path) -> None:
@@ -217,6 +219,26 @@ def _make_deployed(root: Path) -> None:
         (root / template / "dataset.txt").write_text(str(root / "easy"))
     for template in ("net", "transplant"):  # a config that names it must not run it
         (root / template / "harmful.py").write_text(f"open({CANARY!r}, 'w')\n\n\ndef build(**options):\n    pass\n")
+
+
+def _make_places(root: Path) -> None:
+    """Templates of what others answer for: a repository on the hub, stores; and a run that is to be published."""
+    shutil.copytree(root / "cascade" / "net", root / "hub" / "repo")
+    (root / "hub" / "repo" / "README.md").write_text("---\nlicense: mit\n---\n# Birds\n")
+    (root / "hub" / "cat.png").write_bytes(encoded())
+    write_answers(root / "hub" / "repo")
+    result = {"resolution": 8, "policy": "exact", "adapt": True, "accuracy": 0.9, "total": 9}
+    evaluation = {"dataset": "easy", "results": [result], "provenance": {"commit": "x", "hostname": "home"}}
+    shutil.copytree(root / "done" / "run", root / "published" / "published")
+    shutil.copytree(root / "done" / "run", root / "hub" / "published")
+    (root / "published" / "published" / "evaluation.json").write_text(json.dumps(evaluation))
+    shutil.copy(root / "cascade" / "net" / "cascade.json", root / "published" / "published")
+    (root / "published" / "published" / "evaluation.png").write_bytes(encoded())
+    shutil.copytree(root / "hub" / "repo", root / "published" / "repo")
+    shutil.copy(root / "hub" / "answers.json", root / "published")
+    for template, source in (("stored", root / "easy"), ("stored tars", root / "tar" / "data")):
+        shutil.copytree(source, root / template / "bucket")
+        write_listing(root / template / "bucket")
 
 
 def _make_documents(root: Path) -> None:

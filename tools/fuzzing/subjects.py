@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fuzzing import archives, formats, requests
+from fuzzing import archives, formats, places, requests
 from fuzzing.formats import Mutate, repair_manifest, repair_weights
 from fuzzing.mutations import PICKLED, damage, hostile_text, make_special
 from fuzzing.requests import converse
@@ -206,6 +206,20 @@ def _predict_exported() -> None:
         assert predictor(np.zeros((size, size, 3), np.uint8)).probability <= 1
 
 
+def _predict_without_torch() -> None:
+    from arrn.runtime.program import main
+
+    main(["predict", "exported", "cat.png", "--threads", "1", "--json"])
+
+
+def _with_the_hub(*arguments: object) -> Callable[[], None]:
+    def run() -> None:
+        places.use_hub()
+        arrn(*arguments)
+
+    return run
+
+
 def _serve(exported: bool = False) -> None:
     """What a server does with a request; what it refuses is told as the command line would."""
     from arrn.deploy import Predictor
@@ -244,6 +258,14 @@ USES: dict[str, Callable[[], None]] = {
     "read benchmark": _read_benchmark,
     "predict within a budget": lambda: arrn("predict", "net", "cat.png", "--budget", 0.03, "--device", "cpu"),
     "predict exported": _predict_exported,
+    "arrn-runtime predict": _predict_without_torch,
+    "load from the hub": places.load_from_hub,
+    "predict from the hub": _with_the_hub("predict", places.ADDRESS, "cat.png", "--device", "cpu"),
+    "publish": _with_the_hub("publish", "published", places.REPOSITORY, "--license", "mit"),
+    "write card": lambda: arrn("publish", "published", places.REPOSITORY, "--license", "mit", "--out", "card.md"),
+    "open stored set": places.in_the_store(_open_set),
+    "stream stored set": places.in_the_store(lambda root: _open_set(root, stream=True)),
+    "train on stored set": places.in_the_store(lambda root: _train(root)),
     "serve": _serve,
     "serve exported": lambda: _serve(exported=True),
     "export network": lambda: _export("net"),
@@ -251,7 +273,7 @@ USES: dict[str, Callable[[], None]] = {
 }
 """What users do, by name. Run in the folder of a case."""
 
-TRAINING = ("resume", "train", "train on set")
+TRAINING = ("resume", "train", "train on set", "train on stored set")
 """Those that may take as long as they like, so long as they stop when asked to."""
 
 
@@ -260,7 +282,9 @@ def list_subjects(root: Path) -> list[Subject]:
     from arrn.training import Recipe
 
     network, run = ("load", "predict", "evaluate network", "export network"), ("resume",)
-    deployed = ("predict exported", "serve exported")
+    deployed = ("predict exported", "serve exported", "arrn-runtime predict")
+    stored = ("open stored set", "stream stored set", "train on stored set")
+    hub = ("load from the hub", "load from the hub", "predict from the hub", "publish")
     config = formats.json_file(formats.LADDER)
     latest = str(max((root / "begun" / "run" / "checkpoints").iterdir()).relative_to(root / "begun"))
     options = {name: value for name, value in vars(Recipe()).items() if name not in ("epochs", "batch_size")}
@@ -345,6 +369,31 @@ def list_subjects(root: Path) -> list[Subject]:
         *images("jpeg", formats.picture, jpegs),
         *images("webp", formats.picture, webps),
         *images("other images", formats.picture, others),
+        Subject("hub", "hub", "answers.json", formats.json_file(places.HEADERS), hub),
+        *(
+            Subject("hub", "hub", f"repo/{name}", mutate, hub[:3], repair=places.repair_repository)
+            for name, mutate in (("config.json", config), ("model.safetensors", formats.tensors))
+        ),
+        Subject("hub", "hub", "repo/cascade.json", formats.json_file(), hub[:3], repair=places.repair_repository),
+        *(
+            Subject("card", "published", f"published/{name}", formats.json_file(), ("write card", "publish"))
+            for name in ("config.json", "evaluation.json", "evaluation.json", "run.json", "cascade.json")
+        ),
+        Subject("card", "published", "published/recipe.toml", formats.recipe(options), ("write card", "publish")),
+        Subject("card", "published", "published/evaluation.png", formats.png, ("write card",), pngs),
+        *(
+            Subject("store", template, "listing.json", formats.json_file(places.FAILURES), stored)
+            for template in ("stored", "stored tars")
+        ),
+        Subject(
+            "store",
+            "stored",
+            "bucket/train-00000-of-00001.parquet",
+            formats.parquet,
+            stored,
+            repair=places.write_listing,
+        ),
+        Subject("store", "stored tars", "bucket/train-0000.tar", archives.tar, stored, repair=places.write_listing),
         Subject("names", "folder", "", formats.picture, (*held, "predict all", "evaluate network")),
         Subject("names", "sounds", "", formats.picture, (*held, "predict all")),
     ]

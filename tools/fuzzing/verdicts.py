@@ -86,7 +86,7 @@ def judge(
     if found := _CONTROLS.search(text):
         line = next(line for line in text.split("\n") if found.group() in line)
         return "escape", f"{unicodedata.name(found.group(), repr(found.group()))} in {line!r:.200}", ""
-    if pages := [page.name for page in work.rglob("*.html") if MARKUP in read(page)]:
+    if pages := [page.name for page in (*work.rglob("*.html"), *work.glob("card.md")) if MARKUP in read(page)]:
         return "escape", f"markup of a stranger in {pages[0]!r:.80}", ""
     if found := _WARNING.search(text):
         return "untidy", found.group(), ""
@@ -94,7 +94,7 @@ def judge(
         return "unnoticed", last[:200], ""
     if told["code"] == 0 or asked:
         return "works", last[:200], ""
-    if told["code"] not in (1, 2) or not last.startswith("arrn: ") or len(last) > _LONGEST:
+    if told["code"] not in (1, 2) or not last.startswith(("arrn: ", "arrn-runtime: ")) or len(last) > _LONGEST:
         return "untidy", f"exit {told['code']}, {len(last)} characters: {last[:200]}", ""
     return "refused", last[:300], ""
 

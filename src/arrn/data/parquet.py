@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import OrderedDict
@@ -22,9 +21,10 @@ from arrn.data.decoding import PictureCodec
 from arrn.data.sound import SoundCodec
 from arrn.data.storage import AT_ONCE, StoredFile, StoredReader, file_at, is_remote
 from arrn.errors import ArrnError, first_line, needs
-from arrn.reading import check_regular
+from arrn.reading import LARGEST_DOCUMENT, check_regular, parse_json
 from arrn.runtime.wav import HIGHEST_RATE, Window
 
+_METADATA = b"huggingface"
 # What Hugging Face's metadata call columns of files; where they say nothing, the name of the column tells.
 _IMAGES, _SOUNDS = "Image", "Audio"
 _NAMES = {_IMAGES: ("image", "img"), _SOUNDS: ("audio", "sound", "speech")}
@@ -256,7 +256,7 @@ def _read_columns(file: StoredFile) -> _Columns:
         schema, footer = parquet.schema_arrow, parquet.metadata
         rows = tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
         check_samples(sum(rows), file.address)
-        features = _features(schema.metadata or {})
+        features = _features(schema.metadata or {}, file.address)
         column, kind = _file_column(schema, features, file.address)
         label = _label_column(schema, features, file.address)
         labels = parquet.read(columns=[label], use_threads=False).column(label)
@@ -288,13 +288,28 @@ def _names(features: Mapping[str, Mapping[str, Any]], label: str) -> list[Any]:
     return names if isinstance(names, list) else []
 
 
-def _features(metadata: Mapping[bytes, bytes]) -> dict[str, dict[str, Any]]:
-    """What Hugging Face's `datasets` says of each column; nothing where it says nothing sensible."""
+def _features(metadata: Mapping[bytes, bytes], file: str) -> dict[str, dict[str, Any]]:
+    """What Hugging Face's `datasets` says of each column; nothing where the file says nothing of columns.
+
+    Raises:
+        ArrnError: for metadata that no program could read, or beyond the bounds of `arrn.reading`: names of classes
+            would be lost with them.
+    """
+    text = metadata.get(_METADATA, b"{}")
     try:
-        features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        if len(text) > LARGEST_DOCUMENT:
+            raise ValueError(f"{len(text):,} bytes, and should be {LARGEST_DOCUMENT:,} at most")
+        document = parse_json(text.decode("utf-8"))
+    except ValueError as error:
+        raise ArrnError(
+            f"{file}: its metadata under {_METADATA.decode()!r}, which name the classes, are not valid JSON: "
+            f"{first_line(error)}; write the file again, with other metadata or none"
+        ) from None
+    info = document.get("info") if isinstance(document, dict) else None
+    features = info.get("features") if isinstance(info, dict) else None
+    if not isinstance(features, dict):
         return {}
+    return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
 
 
 def _file_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: str) -> tuple[str, str]:

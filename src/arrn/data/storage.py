@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from arrn.errors import ArrnError, RunError, first_line, missing_package, needs
+from arrn.errors import ArrnError, RunError, first_line, missing_package, needs, plain
 from arrn.reading import open_regular
 
 logger = logging.getLogger(__name__)
@@ -251,7 +251,7 @@ def patiently(
                     "before is kept"
                 ) from error
             if pause == 0.25:
-                logger.warning("%s does not answer (%s): trying again", address, first_line(error))
+                logger.warning("%s does not answer (%s): trying again", plain(address), plain(first_line(error)))
         given_up.wait(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arrn.data import Examined
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, plain
 from arrn.evaluation import wilson_interval
 from arrn.model_folder import CHECKSUM, checksum_in, read_config
 from arrn.provenance import provenance
@@ -51,7 +51,7 @@ def read_cascade(folder: Path) -> Cascade | None:
             raise ArrnError(f"{path} was calibrated for other weights than those in the folder")
         return Cascade.from_json(document)
     except ArrnError as error:
-        logger.warning("the calibration of the cascade is left out: %s", error)
+        logger.warning("the calibration of the cascade is left out: %s", plain(error))
         return None
 
 
@@ -194,7 +194,7 @@ def calibrate_run(
     def tell(before: int) -> Callable[[int], None] | None:
         return None if progress is None else lambda done: progress(before + done, total)
 
-    words = f"{len(held_out.sizes):,} {held_out.source.form.words} held out of the training set of "
+    words = f"{len(held_out.sizes):,} held-out {held_out.source.form.words} of "
     labels = held_out.source.labels.tolist()
     cascade = calibrate(predictor, _samples(held_out), labels, f"{words}{held_out.source.name}", tell(0))
     found = _measure(predictor, _samples(test), test.source.labels.tolist(), tell(len(held_out.sizes)))

@@ -196,7 +196,7 @@ def _recipe(facts: CardFacts) -> str:
 
 
 def _accuracy(facts: CardFacts) -> str:
-    if facts.evaluated is None:
+    if facts.evaluated is None or not facts.evaluated.results:
         return f"No accuracy was measured.{_costs_alone(facts)}"
     found: dict[int, dict[Any, Mapping[str, Any]]] = {}
     for result in facts.evaluated.results:

@@ -183,7 +183,7 @@ def _push_until(done: threading.Event, storage: Storage, job: Job, parent: int) 
         try:
             storage.push(job)
         except Exception as error:  # each kind of storage has errors of its own; the next push may do better
-            logger.warning("cannot write to %s: %s; trying again", storage.address, first_line(error))
+            logger.warning("cannot write to %s: %s; trying again", plain(storage.address), plain(first_line(error)))
 
 
 def _insist(storage: Storage, verb: str, act: Callable[[], None], what: str) -> None:

@@ -66,8 +66,9 @@ class Network(nn.Module):
         return self.grids[level_at_least(self.grids, size)]
 
     def _repr_html_(self) -> str:
-        """What `print` shows, for a notebook: its lines do not wrap."""
-        return f'<pre style="overflow-x: auto; line-height: 1.3">{html.escape(repr(self))}</pre>'
+        """What `print` shows, for a notebook: its lines do not wrap, and a long text scrolls."""
+        style = "overflow: auto; max-height: 40em; line-height: 1.3; font-family: monospace; font-size: 90%"
+        return f'<pre style="{style}">{html.escape(repr(self))}</pre>'
 
 
 class _Unknown(Network):

@@ -112,6 +112,11 @@ def open_split(settings: RunSettings, split: str, run: Path | None = None, max_p
     if split == "train":
         return data.train
     if data.validation is None:
+        if run is None:
+            raise ArrnError(
+                f"the data set {settings.dataset!r} has no validation split: give --dataset a folder with train, val "
+                "and test, or for a run that held samples out leave --dataset out"
+            )
         raise ArrnError("nothing was held out in this run, so it has no validation split: train with --holdout N")
     return data.validation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -93,7 +93,17 @@ def check_top(top: int) -> None:
 
 
 class AnswerList(list[Answer]):
-    """A list of answers that a notebook shows as a table, and `print` one under another."""
+    """A list of answers that a notebook shows as a table, and `print` one under another; so is a slice of one."""
+
+    @overload
+    def __getitem__(self, place: SupportsIndex, /) -> Answer: ...
+
+    @overload
+    def __getitem__(self, place: slice, /) -> AnswerList: ...
+
+    def __getitem__(self, place: SupportsIndex | slice, /) -> Answer | AnswerList:
+        found = super().__getitem__(place)
+        return found if isinstance(found, Answer) else AnswerList(found)
 
     def __repr__(self) -> str:
         rows = ",\n ".join(map(repr, self))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from arrn.errors import ArrnError, RunError
+from arrn.errors import ArrnError, RunError, plain
 from arrn.training.checkpoints import Checkpoint, read_checkpoint, result_tensors, write_checkpoint
 
 METRICS = ("validation_balanced_accuracy", "validation_accuracy")
@@ -117,7 +117,7 @@ def _read(path: Path) -> Checkpoint | None:
         if found.epoch != _epoch_of(path):
             raise ArrnError(f"{path} is misnamed: it holds epoch {found.epoch}")
     except ArrnError as error:
-        logger.warning("%s; it is left out", error)
+        logger.warning("%s; it is left out", plain(error))
         return None
     return found
 

@@ -19,7 +19,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from arrn.errors import ArrnError, RunError
+from arrn.errors import ArrnError, RunError, plain
 from arrn.reading import check_regular, parse_json
 from arrn.training.step import TrainingStep
 from arrn.writing import remove_leftovers, write_atomically
@@ -102,7 +102,7 @@ class Checkpoints:
                 damaged.append(str(error))
                 continue
             for reason in damaged:
-                logger.warning("%s; going back to %s", reason, path.name)
+                logger.warning("%s; going back to %s", plain(reason), path.name)
             return checkpoint
         if damaged:
             raise ArrnError(

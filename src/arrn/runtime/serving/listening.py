@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ...errors import ArrnError
 from ..predictor import Predictor
 from .application import Application
+from .problems import Problem, title
 from .server_settings import ServerSettings
 
 _BACKLOG = 1024
@@ -150,7 +151,7 @@ class _LingeringTransport:
 
 
 def _protocol(seconds: float) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol, which closes a connection whose request's head does not arrive within `seconds`.
+    """Uvicorn's protocol, which refuses a request whose head does not arrive within `seconds`, and closes what is idle.
 
     Uvicorn waits without an end for the first request, and for the rest of a head that has begun.
     """
@@ -197,7 +198,23 @@ def _protocol(seconds: float) -> type[asyncio.Protocol]:
 
         def _too_late(self) -> None:
             self._timer = None
-            if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
-                self.transport.close()
+            if not (self.cycle is None or self.cycle.response_complete) or self.transport.is_closing():
+                return
+            begun = len(self.conn.trailing_data[0])
+            if begun and self.conn.our_state is h11.IDLE:  # a connection on which nothing was asked is just closed
+                came = f"After {seconds:g} seconds, {begun:,} bytes of the head had arrived and not all of them"
+                self._refuse(Problem(408, f"{came}: send it faster."))
+            self.transport.close()
+
+        def _refuse(self, problem: Problem) -> None:
+            response = problem.response()
+            headers = [*response.raw_headers, (b"connection", b"close")]
+            reason = title(problem.status).encode()
+            for event in (
+                h11.Response(status_code=problem.status, headers=headers, reason=reason),
+                h11.Data(data=bytes(response.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event))
 
     return TimedProtocol
