@@ -1,0 +1,86 @@
+"""Shards at addresses: a web server, over HTTP and HTTPS, and the Hugging Face hub; all on loopback."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from arrn.data import examine, open_dataset
+from arrn.errors import ArrnError
+from arrn.runs import Machine, run_training
+from commands import program
+from range_server import make_certificate, served
+from shards import write_shards
+from small_runs import tiny_settings, weights
+
+COUNTS = (17, 9, 12, 10)
+web = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("fsspec", "aiohttp"))), reason="fsspec or aiohttp is not installed"
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def check_alike(address: str, root: Path) -> None:
+    """Checks that an address gives the samples that a folder gives."""
+    stored, local = open_dataset(address).train, open_dataset(str(root)).train
+    assert stored.labels.equal(local.labels)
+    assert all(torch.equal(stored.read(n), local.read(n)) for n in range(len(local)))
+    assert examine(stored).sizes == examine(local).sizes
+
+
+@web
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+def test_a_web_server_gives_the_samples_that_a_disk_gives(kind: str, tmp_path: Path) -> None:
+    root = write_shards(tmp_path / "set", kind, COUNTS)
+    with served(tmp_path) as address:
+        check_alike(f"{address}/set", root)  # by the links of the page that lists the folder
+        pattern = "train-{0000..0003}.tar" if kind == "tar" else "train-{00000..00003}-of-00004.parquet"
+        check_alike(f"{address}/set/{pattern}", root)
+
+
+@web
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+def test_a_web_server_that_gives_whole_files_only_is_one_line(kind: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "set", kind, COUNTS)
+    with (
+        served(tmp_path, ranges=False) as address,
+        pytest.raises(ArrnError, match=r"train-0000.* gives whole files only") as caught,
+    ):
+        examine(open_dataset(f"{address}/set").train)
+    assert "\n" not in str(caught.value)
+
+
+@web
+def test_what_a_web_server_does_not_have_is_one_line(tmp_path: Path) -> None:
+    write_shards(tmp_path / "set", "tar", COUNTS)
+    with served(tmp_path) as address:
+        for wrong, complaint in (
+            (f"{address}/none", "is missing: nothing is there"),
+            (f"{address}/set/train-{{0003..0004}}.tar", r"train-0004\.tar is missing: nothing is there"),
+        ):
+            with pytest.raises(ArrnError, match=complaint) as caught:
+                open_dataset(wrong)
+            assert "\n" not in str(caught.value)
+
+
+@web
+def test_training_from_https_ends_as_from_a_disk(tmp_path: Path) -> None:
+    root = write_shards(tmp_path / "set", "tar", COUNTS)
+    settings = tiny_settings(root)
+    run_training(settings, tmp_path / "local", Machine("cpu", stream=True, workers=0))
+    certificate = make_certificate(tmp_path / "certificate.pem")
+    options = [f"{name}={value}".replace(" ", "") for name, value in settings.options.items()]
+    command = ["train", "--model", "arrn", "--epochs", 2, "--batch-size", 4, "--device", "cpu", "--stream"]
+    command += ["--workers", 0, *(word for option in options for word in ("--option", option))]
+    with served(tmp_path, certificate=certificate) as address:
+        shards = f"{address}/set/train-{{0000..0003}}.tar"
+        program(*command, "--out", tmp_path / "stored", shards, SSL_CERT_FILE=str(certificate))
+        # Nobody else vouches for it.
+        refused = program(*command, "--out", tmp_path / "refused", shards, code=1)
+    assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+    assert weights(tmp_path / "stored") == weights(tmp_path / "local")
