@@ -16,8 +16,8 @@ from arrn.benchmarks.measurement import Measurement
 from arrn.benchmarks.resampling import benchmark_resampling
 from arrn.benchmarks.serving import benchmark_serving
 from arrn.benchmarks.settings import BenchmarkSettings
-from arrn.benchmarks.streaming import benchmark_streaming
 from arrn.benchmarks.step import benchmark_augmentation, benchmark_recipe, benchmark_step
+from arrn.benchmarks.streaming import benchmark_streaming
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import model_options
 from arrn.provenance import provenance

@@ -47,7 +47,7 @@ from arrn.timing import Timing
 
 STREAMED, IN_MEMORY, DECODING = "streamed", "in memory", "decoding alone"
 
-_ROUNDS = 5
+_ROUNDS = 3
 _SHARE_OF_SECONDS = 15  # of the settings' seconds, in each round and way
 _BATCH = 128
 _DECODED = 2000  # different samples that are decoded again and again

@@ -28,8 +28,7 @@ def benchmark(
     subject: Annotated[
         str,
         typer.Argument(
-            help="step, inference, resampling, depthwise, augmentation, recipe, deploy, load, data or all of a "
-            "model's."
+            help="step, inference, resampling, depthwise, augmentation, recipe, deploy, load, data or all of a model's."
         ),
     ] = "all",
     *,

@@ -26,8 +26,8 @@ PATIENCE = 120.0
 
 _PATIENCE_AT_FIRST = 10.0  # before anything was read, the address may be wrong
 _LONGEST_PAUSE = 8.0
-AT_ONCE = 8
-"""Reads of a store that wait for their answers at the same time."""
+AT_ONCE, AT_ONCE_ON_DISK = 8, 2
+"""Reads that wait for their answers at the same time: of a store, and of a disk. Each takes some megabytes."""
 
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError"}
@@ -118,13 +118,14 @@ class StoredReader(io.RawIOBase):
         self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.size}[whence]
         return self._place
 
-    def read(self, size: int | None = -1) -> bytes:
+    def read(self, size: int | None = -1) -> Any:
         stop = self._file.size if size is None or size < 0 else min(self._file.size, self._place + size)
         start, self._place = self._place, max(self._place, stop)
         if stop <= start:
             return b""
         if self._start <= start and stop <= self._start + len(self._kept):
-            return self._kept[start - self._start : stop - self._start]
+            # A view, of which arrow makes no copy: the row groups that are on their way are the most of what is read.
+            return memoryview(self._kept)[start - self._start : stop - self._start]
         return self._file.read(start, stop, self._given_up)
 
 
@@ -193,13 +194,17 @@ def list_folder(address: str, endings: tuple[str, ...]) -> tuple[list[StoredFile
         return [{**item, "name": system.unstrip_protocol(item["name"])} for item in found]
 
     files: list[StoredFile] = []
-    folders = []
+    folders, unknown = [], []
     for item in patiently(address, look, _PATIENCE_AT_FIRST):
         name = item["name"].rstrip("/")
         if item.get("type") == "directory":
             folders.append(name.rpartition("/")[2])
         elif name.endswith(endings):
-            files.append(_listed(name, item))
+            if item.get("size") is None:  # a web page lists names alone
+                unknown.append(name)
+            else:
+                files.append(_listed(name, item))
+    files += files_at(unknown)
     return sorted(files, key=lambda file: file.address), sorted(folders)
 
 
