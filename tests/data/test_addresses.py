@@ -1,19 +1,23 @@
 """Shards at addresses: a web server, over HTTP and HTTPS, and the Hugging Face hub; all on loopback."""
 
+import dataclasses
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from arrn.data import examine, open_dataset
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, RunError
 from arrn.runs import Machine, run_training
 from commands import program
+from hub_server import Hub, hub_server, use_hub
 from range_server import make_certificate, served
 from shards import write_shards
 from small_runs import tiny_settings, weights
 
+STREAMED = Machine("cpu", stream=True, workers=0)
 COUNTS = (17, 9, 12, 10)
 web = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("fsspec", "aiohttp"))), reason="fsspec or aiohttp is not installed"
@@ -49,7 +53,7 @@ def test_a_web_server_that_gives_whole_files_only_is_one_line(kind: str, tmp_pat
     write_shards(tmp_path / "set", kind, COUNTS)
     with (
         served(tmp_path, ranges=False) as address,
-        pytest.raises(ArrnError, match=r"train-0000.* gives whole files only") as caught,
+        pytest.raises(ArrnError, match=r"the server of .*train-0000.* gives whole files only") as caught,
     ):
         examine(open_dataset(f"{address}/set").train)
     assert "\n" not in str(caught.value)
@@ -69,10 +73,21 @@ def test_what_a_web_server_does_not_have_is_one_line(tmp_path: Path) -> None:
 
 
 @web
+def test_a_web_server_that_is_away_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrn.data.storage._PATIENCE_AT_FIRST", 0.2)
+    with served(tmp_path) as address:
+        pass
+    with pytest.raises(RunError, match=r"train-0\.tar does not answer, tried for"):
+        open_dataset(f"{address}/train-{{0..1}}.tar")
+
+
+@web
 def test_training_from_https_ends_as_from_a_disk(tmp_path: Path) -> None:
     root = write_shards(tmp_path / "set", "tar", COUNTS)
     settings = tiny_settings(root)
-    run_training(settings, tmp_path / "local", Machine("cpu", stream=True, workers=0))
+    run_training(settings, tmp_path / "local", STREAMED)
     certificate = make_certificate(tmp_path / "certificate.pem")
     options = [f"{name}={value}".replace(" ", "") for name, value in settings.options.items()]
     command = ["train", "--model", "arrn", "--epochs", 2, "--batch-size", 4, "--device", "cpu", "--stream"]
@@ -81,6 +96,43 @@ def test_training_from_https_ends_as_from_a_disk(tmp_path: Path) -> None:
         shards = f"{address}/set/train-{{0000..0003}}.tar"
         program(*command, "--out", tmp_path / "stored", shards, SSL_CERT_FILE=str(certificate))
         # Nobody else vouches for it.
-        refused = program(*command, "--out", tmp_path / "refused", shards, code=1)
-    assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+        refused = program(*command, "--out", tmp_path / "refused", shards, code=2)
+    assert "train-0000.tar: its certificate is not trusted (" in refused.stderr
+    assert "SSL_CERT_FILE names another authority" in refused.stderr
     assert weights(tmp_path / "stored") == weights(tmp_path / "local")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    hugging_face = pytest.importorskip("huggingface_hub")
+    with hub_server() as running:
+        use_hub(running, tmp_path / "home", monkeypatch, token=None)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", running.address)
+        template = running.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        hugging_face.HfFileSystem.clear_instance_cache()
+        yield running
+        hugging_face.HfFileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+def test_the_hub_gives_the_samples_that_a_disk_gives(kind: str, hub: Hub, tmp_path: Path) -> None:
+    root = write_shards(tmp_path / "set", kind, COUNTS)
+    files = {path.name: path.read_bytes() for path in root.iterdir()}
+    hub.add("datasets/me/photos", files)
+    check_alike("hf://datasets/me/photos@main", root)
+    assert hub.sent < 4 * sum(map(len, files.values()))  # reading and looking, and no more than was asked for
+    settings = tiny_settings(root)
+    for name, data in (("local", str(root)), ("stored", "hf://datasets/me/photos")):
+        run_training(dataclasses.replace(settings, dataset=data), tmp_path / name, STREAMED)
+    assert weights(tmp_path / "stored") == weights(tmp_path / "local")
+
+
+def test_what_the_hub_does_not_have_is_one_line(hub: Hub, tmp_path: Path) -> None:
+    root = write_shards(tmp_path / "set", "tar", COUNTS)
+    hub.add("datasets/me/private", {path.name: path.read_bytes() for path in root.iterdir()}, private=True)
+    for name in ("none", "private"):
+        told = rf"^hf://datasets/me/{name}: access is refused \(.*; log in with `hf auth login`, or set HF_TOKEN$"
+        with pytest.raises(ArrnError, match=told) as caught:
+            open_dataset(f"hf://datasets/me/{name}")
+        assert "\n" not in str(caught.value)

@@ -62,7 +62,7 @@ def benchmark(
     seconds: Annotated[
         float,
         typer.Option(
-            help="Of load: how long it lasts; the rates take half as long again. Of data: three times as long as each way."
+            help="Of load: how long it lasts; the rates take half as long again. Of data: three times a way's rounds."
         ),
     ] = 120,
     data: Annotated[
