@@ -12,7 +12,7 @@ from pathlib import Path
 # team of forks of this process, in a process group of their own, which find each other as torchrun's do. One of them
 # is killed, or all; when one is, torchrun asks the others to stop, and so does this. A run that comes to its end
 # before it was killed often enough is followed by another. CUDA is not touched before the forks.
-LAUNCHER = """
+LAUNCHER = r"""
 import glob, json, os, random, signal, socket, sys, time
 import PIL.PngImagePlugin, arrn.cli.app, arrn.data, arrn.provenance, arrn.runs
 from arrn.cli import main

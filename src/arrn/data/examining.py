@@ -76,10 +76,10 @@ def examine(
     >>> set(found.sizes), len(found.bad)
     ({(32, 32)}, 0)
     """
-    good: list[int] = []
     known: dict[Grid, Grid] = {}  # one object for all samples of a size
     sizes: list[Grid] = []
     bad: list[BadSample] = []
+    places: list[int] = []  # of the bad ones
     changes: Counter[str] = Counter()
     seen = 0
     for answers in _look_at_all(source, decode):
@@ -88,14 +88,16 @@ def examine(
                 if not skip_bad:
                     raise answer
                 bad.append(answer)
+                places.append(seen)
             else:
-                good.append(seen)
                 sizes.append(known.setdefault(answer[0], answer[0]))
                 changes.update(answer[1])
             seen += 1
         if progress is not None:
             progress(seen)
-    kept = Selection(source, good) if bad else source
+    good = torch.ones(len(source), dtype=torch.bool)
+    good[places] = False
+    kept = Selection(source, torch.nonzero(good)[:, 0]) if bad else source
     _check_classes(source, kept, bad)
     return Examined(kept, tuple(sizes), tuple(bad), dict(changes))
 
