@@ -47,7 +47,7 @@ from arrn.timing import Timing
 
 STREAMED, IN_MEMORY, DECODING = "streamed", "in memory", "decoding alone"
 
-_ROUNDS = 3
+_ROUNDS = 5
 _SHARE_OF_SECONDS = 15  # of the settings' seconds, in each round and way
 _BATCH = 128
 _DECODED = 2000  # different samples that are decoded again and again
@@ -176,7 +176,7 @@ def _take(helpers: Sequence[_Helper], seconds: float) -> float:
     """Samples a second of some processes that work at the same time."""
     for helper in helpers:
         helper.ask(seconds)
-    rates = [helper.answer() for helper in helpers]
+    rates: list[_Rate] = [helper.answer() for helper in helpers]
     return sum(rate.samples / rate.seconds for rate in rates)
 
 

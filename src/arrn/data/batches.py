@@ -356,8 +356,13 @@ class _Room:
         self._pieces = self._pieces or [torch.empty(0, dtype=torch.uint8) for _ in range(_ROOMS)]
         self._turn = (self._turn + 1) % len(self._pieces)
         if len(self._pieces[self._turn]) < needed:
-            self._pieces[self._turn] = torch.empty(needed, dtype=torch.uint8).share_memory_()
+            self._pieces[self._turn] = _shared_memory(needed)
         return self._pieces[self._turn][:needed].view(dtype).view(shape)
+
+
+def _shared_memory(size: int) -> torch.Tensor:
+    shared: torch.Tensor = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+    return shared
 
 
 def _as_read(stacked: Any) -> Any:

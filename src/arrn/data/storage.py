@@ -321,4 +321,4 @@ def _status(error: BaseException) -> int | None:
     ):  # one by one: aiohttp warns of code
         if (found := str(getattr(place, name, None))).isdecimal():
             return int(found)
-    return int(said) if str(said).isdecimal() else None
+    return int(str(said)) if str(said).isdecimal() else None
