@@ -11,6 +11,7 @@ import torch
 from arrn.data import examine, open_dataset
 from arrn.errors import ArrnError, RunError
 from arrn.runs import Machine, run_training
+from bucket_server import bucket_server
 from commands import program
 from hub_server import Hub, hub_server, use_hub
 from range_server import make_certificate, served
@@ -136,3 +137,20 @@ def test_what_the_hub_does_not_have_is_one_line(hub: Hub, tmp_path: Path) -> Non
         with pytest.raises(ArrnError, match=told) as caught:
             open_dataset(f"hf://datasets/me/{name}")
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "tar"])
+def test_google_gives_the_samples_that_a_disk_gives(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # which asks by gRPC, as the stand-in does not
+    gcsfs = pytest.importorskip("gcsfs", reason="gcsfs is not installed, nor part of an extra")
+    root = write_shards(tmp_path / "bucket" / "deep" / "set", kind, COUNTS)
+    monkeypatch.setitem(pytest.importorskip("fsspec.config").conf, "gs", {"token": "anon"})  # as FSSPEC_GS_TOKEN does
+    with bucket_server(tmp_path / "bucket") as address:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        check_alike("gs://bucket/deep/set", root)
+        for wrong in ("gs://bucket/none", "gs://none/set"):
+            with pytest.raises(ArrnError, match=f"{wrong} is missing") as caught:
+                open_dataset(wrong)
+            assert "\n" not in str(caught.value)
+    gcsfs.GCSFileSystem.clear_instance_cache()
