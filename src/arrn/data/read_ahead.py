@@ -11,7 +11,7 @@ import torch
 from arrn.data.chunks import ChunkedSource, EncodedChunk
 from arrn.data.storage import AT_ONCE, AT_ONCE_ON_DISK, is_remote
 
-_AHEAD_BYTES = 2**26  # of chunks that were asked for and not yet needed
+_AHEAD_BYTES, _AHEAD_BYTES_ON_DISK = 2**26, 2**24  # of chunks that were asked for and not yet needed
 
 
 def read_ahead(
@@ -38,8 +38,10 @@ def read_ahead(
     kept: dict[int, tuple[int, bytes | None]] = {}
     coming: dict[int, Future[EncodedChunk]] = {}
     held = looked_at = 0
+    remote = is_remote(source.files[0].address)
+    ahead = _AHEAD_BYTES if remote else _AHEAD_BYTES_ON_DISK
     if threads is None:
-        threads = AT_ONCE if is_remote(source.files[0].address) else AT_ONCE_ON_DISK
+        threads = AT_ONCE if remote else AT_ONCE_ON_DISK
     pool = ThreadPoolExecutor(threads, thread_name_prefix="read-ahead")
 
     def ask_for(batch: torch.Tensor) -> list[int]:
@@ -64,7 +66,7 @@ def read_ahead(
                         content = encoded[place]
                         kept[sample] = turn, content
                         held += len(content or b"")
-            while looked_at < len(batches) and sum(source.weights[chunk] for chunk in coming) < _AHEAD_BYTES:
+            while looked_at < len(batches) and sum(source.weights[chunk] for chunk in coming) < ahead:
                 ask_for(batches[looked_at])
                 looked_at += 1
             taken = [kept.pop(sample)[1] for sample in batch.tolist()]
