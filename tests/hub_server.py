@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 TOKEN = "hf_" + "x" * 20
-LARGE = (".safetensors", ".png", ".bin")
+LARGE = (".safetensors", ".png", ".bin", ".parquet", ".tar")
 OWNER = "me"
 
 
@@ -68,13 +68,14 @@ class Repository:
 
 @dataclass
 class Hub:
-    """The stand-in's state; `asked` lists the requests, as METHOD PATH."""
+    """The stand-in's state; `asked` lists the requests, as METHOD PATH, and `sent` counts bytes of parts of files."""
 
     address: str = ""
     repositories: dict[str, Repository] = field(default_factory=dict)
     stored: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     refuses: int | None = None
+    sent: int = 0
 
     def add(self, name: str, files: dict[str, bytes], private: bool = False) -> Repository:
         repository = self.repositories[name] = Repository(private)
@@ -164,6 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refused.status, json.dumps({"error": refused.message}).encode(), headers)
 
     def _send(self, status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if asked is not None and status == 200:
+            status, content = 206, content[int(asked[1]) : int(asked[2]) + 1]
+            self.hub.sent += len(content)
         self.send_response(status)
         for name, value in (headers or {}).items():
             if value:
@@ -314,13 +319,17 @@ def _listed(path: str, content: bytes) -> dict[str, Any]:
     return listed
 
 
-_ID = "([^/]+/[^/]+)"
+_ID, _SET = "([^/]+/[^/]+)", "(datasets/[^/]+/[^/]+)"
 _ROUTES = [
     (rf"/api/models/{_ID}", _Handler.info),
     (rf"/api/models/{_ID}/revision/([^/]+)", _Handler.info),
     (rf"/api/models/{_ID}/tree/([^/]+)", _Handler.tree),
     (rf"/api/models/{_ID}/preupload/([^/]+)", _Handler.preupload),
     (rf"/api/models/{_ID}/commit/([^/]+)", _Handler.commit),
+    (rf"/api/{_SET}", _Handler.info),
+    (rf"/api/{_SET}/revision/([^/]+)", _Handler.info),
+    (rf"/api/{_SET}/tree/([^/]+)", _Handler.tree),
+    (rf"/{_SET}/resolve/([^/]+)/(.+)", _Handler.resolve),
     (r"/api/repos/create", _Handler.create),
     (r"/api/validate-yaml", _Handler.validate),
     (rf"/{_ID}\.git/info/lfs/objects/batch", _Handler.batch),

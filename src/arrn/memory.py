@@ -1,4 +1,4 @@
-"""Memory: how much of it is free, and how much a piece of work takes at its peak."""
+"""Memory: how much of it is free, how much a process has, and how much a piece of work takes at its peak."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,49 @@ def _left_within_limits() -> float:
             if most != resource.RLIM_INFINITY:
                 left = min(left, float(most - taken * resource.getpagesize()))
     return left
+
+
+@dataclass(frozen=True)
+class ProcessMemory:
+    """The memory of a process, in bytes.
+
+    Attributes:
+        resident: what it has in memory now, with what it shares with other processes, such as libraries.
+        peak: the most that was ever resident.
+        proportional: what is resident, where a page that N processes share counts as an N-th of one.
+    """
+
+    resident: int
+    peak: int
+    proportional: int
+
+
+def process_memory(process: int) -> ProcessMemory | None:
+    """The memory of a process, by its number; None where there is none, or where the system is not Linux.
+
+    >>> mine = process_memory(os.getpid())
+    >>> mine is None or mine.proportional <= mine.resident <= mine.peak
+    True
+    """
+    try:
+        status, shares = (Path(f"/proc/{process}/{name}").read_text() for name in ("status", "smaps_rollup"))
+        return ProcessMemory(_kilobytes(status, "VmRSS:"), _kilobytes(status, "VmHWM:"), _kilobytes(shares, "Pss:"))
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def children_of(process: int) -> list[int]:
+    """The numbers of the processes that a process has started; none on systems other than Linux."""
+    with suppress(OSError, ValueError):
+        found = [file.read_text().split() for file in Path(f"/proc/{process}/task").glob("*/children")]
+        return [int(number) for part in found for number in part]
+    return []
+
+
+def _kilobytes(text: str, name: str) -> int:
+    """The bytes in a line such as `VmRSS:  1234 kB`."""
+    found = {line.split()[0]: line.split()[1] for line in text.splitlines() if line.endswith(" kB")}
+    return int(found[name]) * 1024
 
 
 class PeakMemory:

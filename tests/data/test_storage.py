@@ -1,6 +1,5 @@
 """Shards in an object store: a real one, moto's S3 on loopback, that goes away and comes back, or holds nothing."""
 
-import importlib.util
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,63 +13,19 @@ from arrn.data.shards import expand_braces
 from arrn.data.storage import file_at, patiently
 from arrn.errors import ArrnError, RunError
 from arrn.runs import Machine, run_training
+from object_store import Store, object_store, stored
 from pictures import write_parquet
 from shards import numbered, tar_files, write_shards, write_tar
 from small_runs import tiny_settings, weights
 
-stored = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("moto", "flask", "s3fs"))), reason="moto, flask or s3fs is not installed"
-)
 COUNTS = (17, 9, 12, 10)
-
-
-class Store:
-    """S3 on loopback, which can be switched off and on; what it holds stays."""
-
-    def __init__(self) -> None:
-        from moto.server import ThreadedMotoServer
-
-        self._make = lambda port: ThreadedMotoServer("127.0.0.1", port=port, verbose=False)
-        self.port = 0
-        self.start()
-
-    def start(self) -> None:
-        self._server = self._make(self.port)
-        self._server.start()
-        self.port = self._server.get_host_and_port()[1]
-
-    def stop(self) -> None:
-        self._server.stop()
-
-    def upload(self, folder: Path, address: str) -> str:
-        import fsspec
-
-        system, path = fsspec.core.url_to_fs(address)
-        system.makedirs(path.partition("/")[0], exist_ok=True)
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                system.pipe_file(f"{path}/{file.relative_to(folder).as_posix()}", file.read_bytes())
-        return address
 
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "FSSPEC_S3_ANON"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    import s3fs
-
-    store = Store()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{store.port}")
-    s3fs.S3FileSystem.clear_instance_cache()
-    yield store
-    store.stop()
-    s3fs.S3FileSystem.clear_instance_cache()
+    with object_store(monkeypatch) as running:
+        yield running
 
 
 @stored

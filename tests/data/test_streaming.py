@@ -86,6 +86,9 @@ def test_worker_processes_change_nothing(examined: Examined) -> None:
         for epoch in (0, 1):
             assert numbers(helped, epoch) == numbers(alone, epoch)
         assert numbers(helped, 2, start=3) == numbers(alone, 2)[3:]
+        # Workers write into the same memory again; what was given out stays as it is.
+        kept, expected = list(helped.epoch(3)), list(alone.epoch(3))
+        assert all(torch.equal(a.images, b.images) for a, b in zip(kept, expected, strict=True))
     assert not multiprocessing.active_children()
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import fsspec
 import pytest
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -30,6 +31,7 @@ from arrn.experiments.jobs import Job
 from arrn.experiments.run_storage import Storage
 from arrn.experiments.supervising import JobProgress, supervise
 from arrn.runs import Machine
+from object_store import object_store, stored
 from small_runs import tiny_settings, weights
 
 EPOCHS = 150
@@ -37,7 +39,17 @@ SMALL = {"num_cpus": 1, "num_gpus": 1, "object_store_memory": 80 * 2**20, "inclu
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[ray.cluster_utils.Cluster]:
+def store() -> Iterator[str]:
+    """A bucket that the processes of the cluster know."""
+    if stored.args[0]:
+        yield ""
+        return
+    with pytest.MonkeyPatch.context() as patch, object_store(patch) as running:
+        yield f"s3://{running.new_bucket()}/storage"
+
+
+@pytest.fixture(scope="module")
+def cluster(store: str) -> Iterator[ray.cluster_utils.Cluster]:
     cluster = ray.cluster_utils.Cluster(initialize_head=True, head_node_args=SMALL)
     yield cluster
     cluster.shutdown()
@@ -66,17 +78,19 @@ def epochs_of(job: Job) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["file", pytest.param("s3", marks=stored)])
 def test_a_run_whose_machine_dies_goes_on_elsewhere_from_its_checkpoint(
-    cluster: ray.cluster_utils.Cluster, easy: Path, tmp_path: Path
+    kind: str, cluster: ray.cluster_utils.Cluster, store: str, easy: Path, tmp_path: Path
 ) -> None:
     node = cluster.add_node(**{**SMALL, "include_dashboard": None})
-    kept = tmp_path / "storage"
-    storage = Storage(f"file://{kept}")
+    storage = Storage(store if kind == "s3" else f"file://{tmp_path}/storage")
+    files, kept = fsspec.core.url_to_fs(storage.address)
     both = [job(name, easy, tmp_path) for name in ("one", "two")]
     dead: list[float] = []
 
     def kill(progress: Sequence[JobProgress]) -> None:
-        begun = [list(kept.glob(f"runs/*/{each.job.title}/checkpoints/*")) for each in progress]
+        files.invalidate_cache()
+        begun = [files.glob(f"{kept}/runs/*/{each.job.title}/checkpoints/*") for each in progress]
         if all(begun) and not dead:
             dead.append(time.monotonic())
             cluster.remove_node(node, allow_graceful=False)
@@ -95,7 +109,7 @@ def test_a_run_whose_machine_dies_goes_on_elsewhere_from_its_checkpoint(
         assert each.read_result() is not None
     assert weights(both[0].folder) == weights(both[1].folder)
     assert not children()
-    assert not list(kept.rglob(".arrn*"))
+    assert not [path for path in files.find(kept) if "/.arrn" in path]
 
 
 def test_an_interruption_stops_runs_with_checkpoints_and_leaves_no_process(

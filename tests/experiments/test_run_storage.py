@@ -11,11 +11,16 @@ from arrn.experiments import run_storage
 from arrn.experiments.jobs import Job
 from arrn.experiments.run_storage import Storage, kept_in
 from arrn.runs import RunSettings
+from object_store import object_store, stored
 
 
-@pytest.fixture(params=["file", "memory"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An address; on both, a folder exists as soon as a file is in it."""
+@pytest.fixture(params=["file", "memory", pytest.param("s3", marks=stored)])
+def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An address; on each, a folder exists as soon as a file is in it."""
+    if request.param == "s3":
+        with object_store(monkeypatch) as running:
+            yield f"s3://{running.new_bucket()}/storage"
+        return
     yield f"file://{tmp_path}/storage" if request.param == "file" else "memory://storage"
     fsspec.filesystem("memory").store.clear()
 

@@ -1,90 +1,22 @@
 """Real processes, killed with SIGKILL at random moments, end with the bits of a run that was left alone."""
 
+import json
 import os
-import re
-import subprocess
-import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 import torch
 
+from killing import Killed, kill_runs
+from shards import write_shards
 from small_runs import timeless_log, tiny_settings, weights, write_mixed_folder
 
-# Torch is loaded once, with what it loads for a first network (its compiler, which takes seconds); each attempt is a
-# team of forks of this process, in a process group of their own, which find each other as torchrun's do. One of them
-# is killed, or all; when one is, torchrun asks the others to stop, and so does this. A run that comes to its end
-# before it was killed often enough is followed by another. CUDA is not touched before the forks.
-LAUNCHER = """
-import glob, os, random, signal, socket, sys, time
-import PIL.PngImagePlugin, arrn.cli.app, arrn.data, arrn.provenance, arrn.runs
-from arrn.cli import main
-from arrn.models import create_model
-
-create_model("arrn", sizes=[8, 4], features=[4, 8])
-folder, wanted, members, command = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-
-def start(out):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    begun = os.path.exists(f"{folder}/{out}/run.json")
-    team = []
-    for rank in range(members):
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, team[0] if team else 0)
-            if members > 1:
-                os.environ |= {"WORLD_SIZE": str(members), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            sys.argv = ["arrn", *command, "--out", f"{folder}/{out}", *["--resume"] * begun]
-            main()
-        team.append(pid)
-        os.setpgid(pid, team[0])  # whichever of the two comes first
-    return team
-
-def codes(team):
-    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in team]
-
-def left(team):
-    return [pid for pid in team if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None]
-
-def end(team):
-    for pid in left(team):
-        os.kill(pid, signal.SIGTERM)
-    patience = time.monotonic() + 2  # one that waits for the others to join does not listen
-    while left(team) and time.monotonic() < patience:
-        time.sleep(0.01)
-    for pid in left(team):
-        os.kill(pid, signal.SIGKILL)
-    return codes(team)
-
-began = time.monotonic()
-whole = start("whole")
-while left(whole) and not os.path.exists(f"{folder}/whole/log.jsonl"):
-    time.sleep(0.005)
-ready = time.monotonic() - began
-assert set(codes(whole)) == {0}
-took = time.monotonic() - began
-moments, kills, runs, begun = random.Random(3), 0, 0, False
-while kills < wanted or not begun:  # some kills come before the first checkpoint, one at least after it
-    team = start(f"killed-{runs}")
-    time.sleep(moments.uniform(ready / 2, ready + (took - ready) / 4))
-    for pid in moments.choice([team, *([pid] for pid in team)]):
-        os.kill(pid, signal.SIGKILL)
-    ended = end(team)
-    # A process that is still starting dies of the SIGTERM that ends the others.
-    assert set(ended) <= {0, 1, -signal.SIGKILL, -signal.SIGTERM}, ended
-    kills += -signal.SIGKILL in ended
-    begun = begun or (set(ended) != {0} and bool(glob.glob(f"{folder}/killed-{runs}/checkpoints/checkpoint-*")))
-    runs += set(ended) == {0}
-assert set(codes(start(f"killed-{runs}"))) == {0}
-print(f"{kills} kills", flush=True)
-"""
-
 GPUS = torch.cuda.device_count()
+forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
+@forking
 @pytest.mark.parametrize(
     ("device", "members", "kills", "epochs"),
     [
@@ -103,19 +35,41 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(
     command = ["train", str(data), "--model", "arrn", "--epochs", str(epochs), "--batch-size", "4", "--device", device]
     command += ["--checkpoint-every", "0.4", *(word for option in options for word in ("--option", option))]
     command += ["--deterministic"] * (device == "cuda")
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path), str(kills), str(members), *command],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(re.search(r"(\d+) kills", done.stdout)[1]) >= kills
-    assert "going on from checkpoint-" in done.stdout
-    for killed in tmp_path.glob("killed-*"):
-        assert weights(killed) == weights(tmp_path / "whole")
-        told, whole = timeless_log(killed), timeless_log(tmp_path / "whole")
+    found = kill_runs(tmp_path, command, kills, members)
+    for killed in found.killed:
+        assert weights(killed) == weights(found.whole)
+        told, whole = timeless_log(killed), timeless_log(found.whole)
         # A checkpoint within an epoch holds the loss of all processes together, which rounds otherwise than their own.
         assert told == whole if members == 1 else told == [pytest.approx(entry, rel=1e-6) for entry in whole]
         assert not list(killed.rglob(".*"))  # what was half written is gone
+
+
+@forking
+@pytest.mark.parametrize(
+    ("kind", "workers", "kills"),
+    [("parquet", 0, 3), *(pytest.param("tar", workers, 6, marks=pytest.mark.slow) for workers in (0, 1))],
+)
+def test_streamed_shards_go_on_with_the_samples_that_were_not_seen(
+    kind: str, workers: int, kills: int, tmp_path: Path
+) -> None:
+    # More than one MiB, the least that --shuffle-memory takes.
+    data = write_shards(tmp_path / "data", kind, (2000, 400, 1900, 1700), ((8, 8),), row_group_size=50)
+    options = [f"{name}={value}".replace(" ", "") for name, value in tiny_settings(data).options.items()]
+    command = ["train", str(data), "--model", "arrn", "--epochs", "3", "--batch-size", "64", "--device", "cpu"]
+    command += ["--stream", "--workers", str(workers), "--shuffle-memory", "1", "--checkpoint-every", "0.1"]
+    found = kill_runs(tmp_path, command + [word for option in options for word in ("--option", option)], kills)
+    assert json.loads((found.whole / "run.json").read_text())["order"]["window"] > 0
+    whole = {step.number: step.pixels for step in Killed.steps(found.whole)}
+    per_epoch = len(whole) // 3
+    for epoch in range(3):
+        seen = [pixels for number in range(epoch * per_epoch, (epoch + 1) * per_epoch) for pixels in whole[number]]
+        assert sorted(seen) == sorted(divmod(number, 256) for number in range(6000))
+    for killed in found.killed:
+        assert weights(killed) == weights(found.whole)
+        assert timeless_log(killed) == timeless_log(found.whole)
+        taken = Killed.steps(killed)
+        # Each process goes on with the step after its checkpoint, and gives each step the samples of the whole run.
+        assert all(step.pixels == whole[step.number] for step in taken)
+        for _, steps in groupby(taken, key=lambda step: step.process):
+            numbers = [step.number for step in steps]
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))

@@ -17,6 +17,7 @@ from arrn.benchmarks.resampling import benchmark_resampling
 from arrn.benchmarks.serving import benchmark_serving
 from arrn.benchmarks.settings import BenchmarkSettings
 from arrn.benchmarks.step import benchmark_augmentation, benchmark_recipe, benchmark_step
+from arrn.benchmarks.streaming import benchmark_streaming
 from arrn.errors import ArrnError, unknown_name
 from arrn.models import model_options
 from arrn.provenance import provenance
@@ -38,8 +39,9 @@ SUBJECTS: dict[str, Callable[[BenchmarkSettings, Ceilings], list[Measurement]]] 
 }
 """What can be measured of a model, by name."""
 
-LOAD = "load"
-"""The subject that is measured of a server over a saved network, and only when it is asked for by name."""
+LOAD, DATA = "load", "data"
+_BY_NAME_ALONE = {LOAD: benchmark_serving, DATA: benchmark_streaming}
+"""The subjects that are not of a model: a server over a saved network, and streamed data. `all` leaves them out."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ def pick_subjects(name: str) -> list[str]:
     """The subjects that a name stands for: itself, or all of a model's."""
     if name == "all":
         return list(SUBJECTS)
-    if name not in (*SUBJECTS, LOAD):
-        raise unknown_name("subject", name, ("all", *SUBJECTS, LOAD))
+    if name not in (*SUBJECTS, *_BY_NAME_ALONE):
+        raise unknown_name("subject", name, ("all", *SUBJECTS, *_BY_NAME_ALONE))
     return [name]
 
 
@@ -74,16 +76,16 @@ def run_benchmark(
     say: Callable[[str], None] = lambda text: None,
     show: Callable[[str, BenchmarkReport], None] = lambda subject, report: None,
 ) -> BenchmarkReport:
-    """Measures the ceilings of the device, then each subject; of `LOAD` no ceilings.
+    """Measures the ceilings of the device, then each subject; those of `LOAD` and `DATA` have none.
 
     Args:
-        subjects: names of `SUBJECTS`, or `LOAD` alone.
+        subjects: names of `SUBJECTS`; or `LOAD` alone, or `DATA` alone.
         settings: of all of them.
         say: told what is measured now.
         show: given each subject when it is done, and the report so far.
     """
-    if list(subjects) == [LOAD]:
-        return _run_load(settings, say, show)
+    if len(subjects) == 1 and subjects[0] in _BY_NAME_ALONE:
+        return _run_by_name(subjects[0], settings, say, show)
     tune_device(settings.device, one_shape=True)
     # A name or an option that cannot be is said before the first minute has passed.
     for name in settings.baselines:
@@ -111,12 +113,19 @@ def run_benchmark(
     return report
 
 
-def _run_load(
-    settings: BenchmarkSettings, say: Callable[[str], None], show: Callable[[str, BenchmarkReport], None]
+def _run_by_name(
+    subject: str,
+    settings: BenchmarkSettings,
+    say: Callable[[str], None],
+    show: Callable[[str, BenchmarkReport], None],
 ) -> BenchmarkReport:
-    described = {"network": str(settings.network), "device": settings.device.type, "seconds": settings.seconds}
-    report = BenchmarkReport(benchmark_serving(settings, say), None, described, provenance())
-    show(LOAD, report)
+    described: dict[str, Any] = {"device": settings.device.type, "seconds": settings.seconds}
+    if subject == LOAD:
+        described["network"] = str(settings.network)
+    else:
+        described |= {"data": str(settings.data), "gigabytes": list(settings.gigabytes), "workers": settings.workers}
+    report = BenchmarkReport(_BY_NAME_ALONE[subject](settings, say), None, described, provenance())
+    show(subject, report)
     return report
 
 

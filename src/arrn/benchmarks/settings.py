@@ -19,6 +19,7 @@ BASELINES = ("resnet18_small_stem", "resnet18", "mobilenet_v3_large")
 
 _CACHE_OF_A_CPU = 2**26  # of a large one: a smaller cache is cleared just as well
 _MOST_INPUTS = 8
+_MOST_GIGABYTES, _MOST_WORKERS = 100_000, 1000
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,10 @@ class BenchmarkSettings:
         quick: a look at whether all works: small, few repetitions, no meaningful times.
         network: the folder of a saved network that is deployed in the place of the model; for a server under load, of a
             saved or exported one.
-        seconds: that the load on a server lasts.
+        seconds: that the load on a server lasts; each way of reading data takes a third of it.
+        data: the folder of parquet shards that is repeated to the sizes of streamed sets.
+        gigabytes: those sizes.
+        workers: processes that decode what is streamed.
     """
 
     model: str = "arrn_cifar10"
@@ -49,6 +53,9 @@ class BenchmarkSettings:
     quick: bool = False
     network: Path | None = None
     seconds: float = 120.0
+    data: Path | None = None
+    gigabytes: Sequence[float] = (2.0, 6.0)
+    workers: int = 2
 
     def __post_init__(self) -> None:
         for name in ("batches", "resolutions"):
@@ -56,6 +63,12 @@ class BenchmarkSettings:
                 raise ArrnError(f"{name} must be whole numbers of at least 1, got {list(getattr(self, name))}")
         if not 1 <= self.seconds <= 86_400:
             raise ArrnError(f"--seconds must be 1 to 86,400, got {self.seconds:g}")
+        if not self.gigabytes or not all(0 < size <= _MOST_GIGABYTES for size in self.gigabytes):
+            raise ArrnError(
+                f"--gigabytes must be sizes above 0 and up to {_MOST_GIGABYTES:,}, got {list(self.gigabytes)}"
+            )
+        if not 0 <= self.workers <= _MOST_WORKERS:
+            raise ArrnError(f"--workers must be 0 to {_MOST_WORKERS:,}, got {self.workers}")
 
     @property
     def dtype(self) -> torch.dtype:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import signal
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Self, TypeAlias
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from arrn.data.epochs import PlannedBatch, plan_epoch, plan_in_order, steps_per_epoch
@@ -30,6 +32,8 @@ from arrn.teamwork import Team
 Order: TypeAlias = Windows | Literal["whole"]
 """How epochs are shuffled: within windows, or as a whole."""
 
+_PREFETCHED = 2  # batches that are asked of a worker before they are needed
+_ROOMS = _PREFETCHED + 1
 _ENOUGH = 20_000  # samples; more change the third digit at most
 
 
@@ -244,6 +248,7 @@ class StreamedBatches(Batches):
             batch_sampler=self._order,
             collate_fn=_as_read,
             num_workers=workers,
+            prefetch_factor=_PREFETCHED if workers else None,
             persistent_workers=workers > 0,
             multiprocessing_context="spawn" if workers else None,
             pin_memory=device.type == "cuda",
@@ -268,10 +273,14 @@ class StreamedBatches(Batches):
         assert self._end.alive, "these batches are closed"
         chosen = [self._members[batch.bucket][batch.places] for batch in plan]
         self._order.batches = self._to_read(chosen)
+        rooms: deque[torch.Tensor] = deque(maxlen=self._loader.num_workers * _ROOMS)
         for planned, indices, images in zip(plan, chosen, self._loader, strict=True):
             if isinstance(images, BadSample):
                 raise images
             labels = self._labels[indices]
+            if self._loader.num_workers and not self._loader.pin_memory:
+                rooms.append(images)  # which stay mapped
+                images = images.clone()  # the worker will write there again
             images, labels = (tensor.to(self._device, non_blocking=True) for tensor in (images, labels))
             yield Batch(images, labels, planned.whole)
 
@@ -307,12 +316,17 @@ class _Reader(Dataset[torch.Tensor]):
     def __init__(self, source: Source, placement: Placement) -> None:
         self.source = source
         self.placement = placement
+        self._room = _Room()
 
     def __getitems__(self, items: list[_Item]) -> torch.Tensor | BadSample:
         try:
             first = self._read(items[0])
             grid = tuple(first.shape[1:])
-            return torch.stack([first, *(self._read(item, grid) for item in items[1:])])
+            stacked = self._room.take((len(items), *first.shape), first.dtype)
+            stacked[0] = first
+            for place, item in enumerate(items[1:], 1):
+                stacked[place] = self._read(item, grid)
+            return stacked
         except BadSample as error:
             return error  # raised in the main process: the loader would wrap it in a page of traceback
 
@@ -321,6 +335,34 @@ class _Reader(Dataset[torch.Tensor]):
             return self.placement.read(self.source, item, grid)
         index, encoded = item
         return self.placement.bring(self.source.decode(index, encoded), self.source, index, grid)
+
+
+class _Room:
+    """Where a worker stacks samples: memory that the main process sees, the same few pieces again and again.
+
+    A fresh piece for each batch, page by page from the system, takes a seventh of the time that small images take to
+    decode. The main process copies a batch before it asks this worker for the one after the next.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[torch.Tensor] = []
+        self._turn = 0
+
+    def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor to write into; one of its own in the main process."""
+        if get_worker_info() is None:
+            return torch.empty(shape, dtype=dtype)
+        needed = math.prod(shape) * dtype.itemsize
+        self._pieces = self._pieces or [torch.empty(0, dtype=torch.uint8) for _ in range(_ROOMS)]
+        self._turn = (self._turn + 1) % len(self._pieces)
+        if len(self._pieces[self._turn]) < needed:
+            self._pieces[self._turn] = _shared_memory(needed)
+        return self._pieces[self._turn][:needed].view(dtype).view(shape)
+
+
+def _shared_memory(size: int) -> torch.Tensor:
+    shared: torch.Tensor = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+    return shared
 
 
 def _as_read(stacked: Any) -> Any:

@@ -16,6 +16,7 @@ import torch
 from arrn.data.chunks import ChunkedSource
 from arrn.data.looking import Seen, look_at_chunks
 from arrn.data.source import BadSample, Selection, Source
+from arrn.data.storage import AT_ONCE, is_remote
 from arrn.errors import ArrnError
 from arrn.signal.grid import Grid
 
@@ -77,10 +78,10 @@ def examine(
     >>> set(found.sizes), len(found.bad)
     ({(32, 32)}, 0)
     """
-    good: list[int] = []
     known: dict[Grid, Grid] = {}  # one object for all samples of a size
     sizes: list[Grid] = []
     bad: list[BadSample] = []
+    places: list[int] = []  # of the bad ones
     changes: Counter[str] = Counter()
     seen = 0
     for answers in _look_at_all(source, decode):
@@ -89,14 +90,16 @@ def examine(
                 if not skip_bad:
                     raise answer
                 bad.append(answer)
+                places.append(seen)
             else:
-                good.append(seen)
                 sizes.append(known.setdefault(answer[0], answer[0]))
                 changes.update(answer[1])
             seen += 1
         if progress is not None:
             progress(seen)
-    kept = Selection(source, good) if bad else source
+    good = torch.ones(len(source), dtype=torch.bool)
+    good[places] = False
+    kept = Selection(source, torch.nonzero(good)[:, 0]) if bad else source
     _check_classes(source, kept, bad)
     return Examined(kept, tuple(sizes), tuple(bad), dict(changes))
 
@@ -153,7 +156,8 @@ def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample
 def _each_chunk(source: ChunkedSource) -> Callable[[Callable[[int], _Result], Sequence[int]], Iterator[_Result]]:
     """Does some work for each chunk of a source, as `in_chunks` does."""
     samples = max(1, len(source) // max(1, len(source.lengths)))
-    return lambda work, chunks: _each(work, chunks, samples)
+    threads = AT_ONCE if is_remote(source.files[0].address) else None
+    return lambda work, chunks: _each(work, chunks, samples, threads)
 
 
 def _with_labels(source: Source, seen: Iterator[list[Seen]]) -> Iterator[list[Look | BadSample]]:
@@ -185,8 +189,10 @@ def in_chunks(work: Callable[[range], _Result], count: int) -> Iterator[_Result]
     return _each(work, [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)], _CHUNK)
 
 
-def _each(work: Callable[[_Item], _Result], chunks: Sequence[_Item], samples: int) -> Iterator[_Result]:
-    """``work`` on each of the chunks, of so many samples each, as `in_chunks` says."""
+def _each(
+    work: Callable[[_Item], _Result], chunks: Sequence[_Item], samples: int, threads: int | None = None
+) -> Iterator[_Result]:
+    """``work`` on each of the chunks, of so many samples each, as `in_chunks` says; by so many threads, where given."""
     yield from map(work, chunks[:1])
     begin = time.perf_counter()
     timed = [work(chunk) for chunk in chunks[1:2]]
@@ -195,7 +201,7 @@ def _each(work: Callable[[_Item], _Result], chunks: Sequence[_Item], samples: in
     if taken < _THREADS_PAY_FROM * samples:
         yield from map(work, chunks[2:])
         return
-    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+    pool = ThreadPoolExecutor(max_workers=threads or min(8, os.cpu_count() or 1))
     try:
         yield from pool.map(work, chunks[2:])
     finally:

@@ -197,6 +197,7 @@ def _read_group(
         samples = pa.chunked_array(parts, type=None if parts else pa.binary())
         if len(samples) != rows:
             raise ValueError(f"it holds {len(samples)} rows, and announces {rows}")
+    pa.default_memory_pool().release_unused()  # what unpacking needed; arrow would keep it, for each thread that reads
     return _Binaries(samples)
 
 

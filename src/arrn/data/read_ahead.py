@@ -9,13 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from arrn.data.chunks import ChunkedSource, EncodedChunk
-from arrn.data.storage import AT_ONCE
+from arrn.data.storage import AT_ONCE, AT_ONCE_ON_DISK, is_remote
 
-_AHEAD_BYTES = 2**26  # of chunks that were asked for and not yet needed
+_AHEAD_BYTES, _AHEAD_BYTES_ON_DISK = 2**26, 2**24  # of chunks that were asked for and not yet needed
 
 
 def read_ahead(
-    source: ChunkedSource, batches: Sequence[torch.Tensor], memory: int, threads: int = AT_ONCE
+    source: ChunkedSource, batches: Sequence[torch.Tensor], memory: int, threads: int | None = None
 ) -> Generator[list[bytes | None]]:
     """The encoded samples of each batch, in its order.
 
@@ -27,25 +27,27 @@ def read_ahead(
         source: of the samples.
         batches: the samples of each, none of them twice.
         memory: bytes of encoded samples that are kept at most, beside a batch and the chunks that come in.
-        threads: that read.
+        threads: that read; by default as many as suit where the files lie.
     """
     lengths = torch.tensor([len(batch) for batch in batches], dtype=torch.int64)
     due = torch.full((len(source),), -1, dtype=torch.int64)
     if len(batches):
         due[torch.cat(list(batches))] = torch.arange(len(batches)).repeat_interleave(lengths)
-    first = torch.tensor(source.starts, dtype=torch.int64)
+    chunk_of = source.chunk_of
     given_up = threading.Event()
     kept: dict[int, tuple[int, bytes | None]] = {}
     coming: dict[int, Future[EncodedChunk]] = {}
     held = looked_at = 0
+    remote = is_remote(source.files[0].address)
+    ahead = _AHEAD_BYTES if remote else _AHEAD_BYTES_ON_DISK
+    if threads is None:
+        threads = AT_ONCE if remote else AT_ONCE_ON_DISK
     pool = ThreadPoolExecutor(threads, thread_name_prefix="read-ahead")
 
-    def ask_for(samples: list[int]) -> list[int]:
-        """Has the chunks read that are needed for these samples, and neither here nor on their way; names all."""
-        missing = [sample for sample in samples if sample not in kept]
-        if not missing:
-            return []
-        chunks = sorted(set((torch.searchsorted(first, torch.tensor(missing), right=True) - 1).tolist()))
+    def ask_for(batch: torch.Tensor) -> list[int]:
+        """Has the chunks read that are needed for a batch, and neither here nor on their way; names all."""
+        pairs = zip(batch.tolist(), chunk_of[batch].tolist(), strict=True)
+        chunks = sorted({chunk for sample, chunk in pairs if sample not in kept})
         for chunk in chunks:
             if chunk not in coming:
                 coming[chunk] = pool.submit(source.read_chunk, chunk, given_up)
@@ -53,8 +55,7 @@ def read_ahead(
 
     try:
         for number, batch in enumerate(batches):
-            samples = batch.tolist()
-            needed = ask_for(samples)
+            needed = ask_for(batch)
             looked_at = max(looked_at, number + 1)
             for chunk in needed:
                 encoded = coming.pop(chunk).result()
@@ -65,10 +66,10 @@ def read_ahead(
                         content = encoded[place]
                         kept[sample] = turn, content
                         held += len(content or b"")
-            while looked_at < len(batches) and sum(source.weights[chunk] for chunk in coming) < _AHEAD_BYTES:
-                ask_for(batches[looked_at].tolist())
+            while looked_at < len(batches) and sum(source.weights[chunk] for chunk in coming) < ahead:
+                ask_for(batches[looked_at])
                 looked_at += 1
-            taken = [kept.pop(sample)[1] for sample in samples]
+            taken = [kept.pop(sample)[1] for sample in batch.tolist()]
             held -= sum(len(content or b"") for content in taken)
             if held > memory:
                 held = _drop_last_needed(kept, held, memory * 9 // 10)

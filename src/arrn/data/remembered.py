@@ -17,7 +17,7 @@ from arrn.reading import read_document
 from arrn.writing import write_document
 
 _FORMAT, _VERSION = "arrn-seen", 1
-_LARGE = 2**26  # bytes of a file; smaller ones on disk are read again as quickly as what they have shown
+_LARGE = 2**24  # bytes of a file; smaller ones on disk are read again as quickly as what they have shown
 
 
 class Remembered:

@@ -6,9 +6,10 @@ import errno
 import io
 import logging
 import os
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,8 @@ PATIENCE = 120.0
 
 _PATIENCE_AT_FIRST = 10.0  # before anything was read, the address may be wrong
 _LONGEST_PAUSE = 8.0
-AT_ONCE = 8
-"""Reads of a store that wait for their answers at the same time."""
+AT_ONCE, AT_ONCE_ON_DISK = 8, 2
+"""Reads that wait for their answers at the same time: of a store, and of a disk. Each takes some megabytes."""
 
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError"}
@@ -74,12 +75,19 @@ class StoredFile:
                 file.seek(start)
                 content = file.read(stop - start)
         else:
+            # The hub's file system would read 5 MiB more, into a buffer that is thrown away.
+            how = {"cache_type": "none"} if self.address.startswith("hf://") else {}
 
             def fetch() -> bytes:
                 system, path = _system(self.address)
-                return bytes(system.cat_file(path, start=start, end=stop))
+                return bytes(system.cat_file(path, start=start, end=stop, **how))
 
             content = patiently(self.address, fetch, PATIENCE, given_up)
+        if len(content) > stop - start:
+            raise ArrnError(
+                f"the server of {self.address} gives whole files only, and shards are read in parts: copy them to a "
+                "disk, or to a server that answers range requests"
+            )
         if len(content) != stop - start:
             raise ArrnError(f"{self.address} has become shorter: it had {self.size:,} bytes when it was listed")
         return content
@@ -118,13 +126,14 @@ class StoredReader(io.RawIOBase):
         self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.size}[whence]
         return self._place
 
-    def read(self, size: int | None = -1) -> bytes:
+    def read(self, size: int | None = -1) -> Any:
         stop = self._file.size if size is None or size < 0 else min(self._file.size, self._place + size)
         start, self._place = self._place, max(self._place, stop)
         if stop <= start:
             return b""
         if self._start <= start and stop <= self._start + len(self._kept):
-            return self._kept[start - self._start : stop - self._start]
+            # A view, of which arrow makes no copy: the row groups that are on their way are the most of what is read.
+            return memoryview(self._kept)[start - self._start : stop - self._start]
         return self._file.read(start, stop, self._given_up)
 
 
@@ -193,13 +202,17 @@ def list_folder(address: str, endings: tuple[str, ...]) -> tuple[list[StoredFile
         return [{**item, "name": system.unstrip_protocol(item["name"])} for item in found]
 
     files: list[StoredFile] = []
-    folders = []
+    folders, unknown = [], []
     for item in patiently(address, look, _PATIENCE_AT_FIRST):
         name = item["name"].rstrip("/")
         if item.get("type") == "directory":
             folders.append(name.rpartition("/")[2])
         elif name.endswith(endings):
-            files.append(_listed(name, item))
+            if item.get("size") is None:  # a web page lists names alone
+                unknown.append(name)
+            else:
+                files.append(_listed(name, item))
+    files += files_at(unknown)
     return sorted(files, key=lambda file: file.address), sorted(folders)
 
 
@@ -273,8 +286,12 @@ def _refusal(address: str, error: BaseException) -> str | None:
         if package == "gcsfs":  # large, and no part of an extra
             return f"reading {address} needs gcsfs: pip install gcsfs"
         return str(missing_package(f"reading {address}", package, "hub" if protocol == "hf" else "stream"))
+    untrusted = next((each for each in chain if isinstance(each, ssl.SSLCertVerificationError)), None)
+    if untrusted is not None:
+        why = first_line(untrusted)
+        return f"{address}: its certificate is not trusted ({why}); SSL_CERT_FILE names another authority"
     status = next((code for each in chain if (code := _status(each)) is not None), None)
-    if isinstance(error, FileNotFoundError | NotADirectoryError) or status == 404:
+    if status == 404 or (status is None and _is_missing(chain)):
         bucket = "bucket" in str(error).lower() and "exist" in str(error).lower()
         return f"{address} is missing: {'there is no such bucket' if bucket else 'nothing is there'}"
     if isinstance(error, PermissionError) or status in (401, 403):
@@ -286,9 +303,22 @@ def _refusal(address: str, error: BaseException) -> str | None:
     return None
 
 
+def _is_missing(chain: Sequence[BaseException]) -> bool:
+    """Whether an error says that nothing is there; fsspec says so of web servers that do not answer, too."""
+    gone = (FileNotFoundError, NotADirectoryError)
+    away = [each for each in chain[1:] if isinstance(each, OSError) and not isinstance(each, gone)]
+    return isinstance(chain[0], gone) and not away and "Server" not in "".join(type(each).__name__ for each in chain)
+
+
 def _status(error: BaseException) -> int | None:
     """The number of an HTTP answer, where the error of a library holds one."""
     answer = getattr(error, "response", None)
     said = answer.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(answer, dict) else None
-    found = (getattr(error, "status", None), getattr(error, "code", None), getattr(answer, "status_code", None), said)
-    return next((int(code) for code in map(str, found) if code.isdecimal()), None)
+    for place, name in (
+        (error, "status"),
+        (error, "code"),
+        (answer, "status_code"),
+    ):  # one by one: aiohttp warns of code
+        if (found := str(getattr(place, name, None))).isdecimal():
+            return int(found)
+    return int(str(said)) if str(said).isdecimal() else None

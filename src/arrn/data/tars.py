@@ -6,7 +6,7 @@ import tarfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from arrn.data.sound import SoundCodec
 from arrn.data.source import BadSample
 from arrn.data.storage import AT_ONCE, StoredFile, file_at, is_remote
 from arrn.errors import ArrnError, first_line
-from arrn.reading import check_regular, parse_json
+from arrn.reading import open_regular, parse_json
 from arrn.runtime.wav import Window
 
 _CHUNK_BYTES = 2**23  # of a stretch that is read at once
@@ -45,8 +45,8 @@ class TarFiles(ChunkedSource):
     """Images, or sound, from tar files in the WebDataset convention, on disk or in a store.
 
     The files of a sample lie one after another, and their names begin alike up to the first dot: `0017.jpg` and
-    `0017.cls`, a whole number, or `0017.json` with a "label". Other files are passed over. Opening reads each tar once
-    through; where its samples lie is kept for later runs.
+    `0017.cls`, a whole number, or `0017.json` with a "label". Other files are passed over. Opening reads each tar of
+    a store once through, and the headers in those on a disk; where samples lie is kept for later runs.
 
     Args:
         files: the files of the split, in order: paths, addresses, or what was listed.
@@ -184,11 +184,9 @@ def _read_through(file: StoredFile) -> _Members:
     members = _Members()
     before = ""
     try:
-        if not is_remote(file.address):
-            check_regular(Path(file.address))
         if not file.size:
             raise tarfile.ReadError("it is empty, of 0 bytes")
-        with tarfile.open(None, "r|", cast(Any, _Blocks(file)), 2**18) as tar:
+        with _opened(file) as tar:
             for member in tar:
                 if not member.isreg() or member.issparse():
                     continue
@@ -222,6 +220,17 @@ def _read_through(file: StoredFile) -> _Members:
     except (tarfile.TarError, OSError, EOFError, ValueError, RecursionError) as error:
         raise ArrnError(f"{file.address} is truncated or not a tar file: {first_line(error)}") from None
     return members
+
+
+@contextmanager
+def _opened(file: StoredFile) -> Iterator[tarfile.TarFile]:
+    """A tar, whose members come one after another: on a disk what lies between their headers is not read."""
+    if is_remote(file.address):
+        with tarfile.open(None, "r|", cast(Any, _Blocks(file)), 2**18) as tar:
+            yield tar
+        return
+    with open_regular(Path(file.address)) as content, tarfile.open(None, "r:", content) as tar:
+        yield tar
 
 
 def _label(content: bytes, ending: str) -> int:

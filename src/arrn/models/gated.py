@@ -22,13 +22,11 @@ from arrn.nn.arrn import ARRN
 from arrn.nn.blocks import DenseBlock, Head, ResidualStack, StridedBlock
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.junctions import Junction, carrying
-from arrn.nn.layers import CONVOLUTIONS, Resampling
+from arrn.nn.layers import BATCH_NORMS, CONVOLUTIONS, Resampling
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_ladder, format_sizes
 from arrn.signal.kernels import Kernel
 from arrn.signal.kernels import kernel as as_kernel
-
-_BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +148,7 @@ def _base(grid: Grid, channels: int, width: int, features: int, tail: int, repea
     body = nn.Sequential(
         StridedBlock(features, tail, halves, ndim),
         *_dense(tail, repeats - 1, ndim),
-        _BATCH_NORMS[ndim](tail),
+        BATCH_NORMS[ndim](tail),
         nn.SiLU(),
     )
     return Junction(entry, body, channels, ends=True, features=features)

@@ -24,13 +24,11 @@ from arrn.nn.arrn import ARRN
 from arrn.nn.blocks import BasicBlock, Head
 from arrn.nn.dropout import LaplacianDropout
 from arrn.nn.junctions import VectorJunction, carrying
-from arrn.nn.layers import CONVOLUTIONS, Borrowed, Resampling
+from arrn.nn.layers import BATCH_NORMS, CONVOLUTIONS, Borrowed, Resampling
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import Grid, Size, as_ladder
 from arrn.signal.kernels import Kernel
 from arrn.signal.kernels import kernel as as_kernel
-
-_BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +129,7 @@ def build_tied(options: TiedOptions) -> ARRN:
 def _resnet(channels: int, width: int, repeats: Sequence[int], ndim: int) -> nn.Sequential:
     """A ResNet without a head: convolution, norm and activation, then stages of blocks, each on half the grid."""
     convolution: Any = CONVOLUTIONS[ndim]
-    layers = [convolution(channels, width, 3, padding=1, bias=False), _BATCH_NORMS[ndim](width), nn.ReLU()]
+    layers = [convolution(channels, width, 3, padding=1, bias=False), BATCH_NORMS[ndim](width), nn.ReLU()]
     given = width
     for stage, count in enumerate(repeats):
         for n in range(count):

@@ -13,10 +13,9 @@ from torch import nn
 from arrn.errors import ArrnError
 from arrn.nn.constancy import preserves_zero, takes_context
 from arrn.nn.fast import can_fuse, fused_forward
-from arrn.nn.layers import CONVOLUTIONS, REPLICATE_CONVOLUTIONS
+from arrn.nn.layers import BATCH_NORMS, CONVOLUTIONS, REPLICATE_CONVOLUTIONS
 from arrn.signal.operators import is_channels_last
 
-_BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 _MEANS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _CHANNEL_DROPOUTS = {1: nn.Dropout1d, 2: nn.Dropout2d, 3: nn.Dropout3d}
 
@@ -97,7 +96,7 @@ class InvertedBlock(nn.Sequential):
         self, features: int, expansion: float = 4, depth: int = 2, ndim: int = 2, dropout: float = 0.0
     ) -> None:
         hidden = _check_shape(features, expansion, depth, ndim, dropout)
-        convolution, depthwise, norm = CONVOLUTIONS[ndim], REPLICATE_CONVOLUTIONS[ndim], _BATCH_NORMS[ndim]
+        convolution, depthwise, norm = CONVOLUTIONS[ndim], REPLICATE_CONVOLUTIONS[ndim], BATCH_NORMS[ndim]
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         layers["expand"] = convolution(features, hidden, 1, bias=False)
         layers["expand_norm"] = norm(hidden)
@@ -220,7 +219,7 @@ class DenseBlock(nn.Sequential):
         widths = [features, *[hidden] * (depth - 1), features]
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         for n in range(depth):
-            layers[f"norm{n + 1}"] = _BATCH_NORMS[ndim](widths[n])
+            layers[f"norm{n + 1}"] = BATCH_NORMS[ndim](widths[n])
             layers[f"act{n + 1}"] = activation()
             if dropout and n:
                 layers[f"dropout{n + 1}"] = _CHANNEL_DROPOUTS[ndim](dropout)
@@ -257,7 +256,7 @@ class StridedBlock(nn.Module):
     ) -> None:
         super().__init__()
         convolution: Callable[..., nn.Module] = CONVOLUTIONS[ndim]
-        norm = _BATCH_NORMS[ndim]
+        norm = BATCH_NORMS[ndim]
         step = (stride,) * ndim if isinstance(stride, int) else tuple(stride)
         self.enter = nn.Sequential(norm(in_features), activation())
         self.body = nn.Sequential(
@@ -310,7 +309,7 @@ class BasicBlock(nn.Module):
     def __init__(self, in_features: int, out_features: int, stride: int = 1, ndim: int = 2) -> None:
         super().__init__()
         convolution: Callable[..., nn.Module] = CONVOLUTIONS[ndim]
-        norm = _BATCH_NORMS[ndim]
+        norm = BATCH_NORMS[ndim]
         self.body = nn.Sequential(
             convolution(in_features, out_features, 3, stride=stride, padding=1, bias=False),
             norm(out_features),

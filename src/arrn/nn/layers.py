@@ -19,6 +19,7 @@ from arrn.signal.operators import apply_axes, apply_composed, axes_to_resample, 
 from arrn.signal.resample import resample_in_network, too_long_for_matrices
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 FUNCTIONAL_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
