@@ -49,7 +49,7 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
     table = arrn_command("reproduce", "robustness", *longer, "--only", "arrn_small", "--list").out
     assert "│ differs │" in table
     assert "arrn_small-seed0 differs: " in table
-    assert "epochs was 1 and is now 2; another --out starts anew" in table
+    assert "epochs was 1 and is now 2; another --out starts a new run" in table
 
 
 @pytest.mark.parametrize(

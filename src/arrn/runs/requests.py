@@ -70,7 +70,7 @@ def settle(
     """
     if request.dataset is None and not (request.resume and request.out is not None):
         raise ArrnError(
-            "name the data set to train on, such as sample, or the path of a folder; a run goes on without it: "
+            "name the data set to train on, such as sample, or give the path of a folder; a run continues without it: "
             "arrn train --resume --out DIR"
         )
     given = {name: value for name, value in request.settings.items() if value is not None}
@@ -83,7 +83,7 @@ def settle(
     folder = request.out or Path("runs") / f"{Path(named or '').name}-{model.replace(':', '-')}-seed{seed}"
     saved = read_settings(folder) if request.resume else None
     if request.resume and saved is None:
-        raise ArrnError(f"there is no run in {folder} to resume: without --resume, one is started there")
+        raise ArrnError(f"there is no run in {folder} to resume; without --resume a new run starts there")
     start = saved or RunSettings(named or "", model, recipe=recipe_for(named or ""))
     chosen = request.recipe or start.recipe
     if not isinstance(chosen, Recipe):
