@@ -120,7 +120,7 @@ def test_refusals_name_arguments(easy: Path, tmp_path: Path, arguments: dict[str
 
 
 def test_a_data_set_must_be_named(tmp_path: Path) -> None:
-    with pytest.raises(arrn.ArrnError, match=r"a run goes on without it: arrn\.train\(resume=True, out=DIR\)$"):
+    with pytest.raises(arrn.ArrnError, match=r"a run continues without it: arrn\.train\(resume=True, out=DIR\)$"):
         arrn.train(out=tmp_path)
 
 
