@@ -7,18 +7,22 @@ import torch
 from torch import nn
 
 import arrn
+from arrn.gpu import Replay
 from arrn.nn import (
     BasicBlock,
     Borrowed,
+    Shortcut,
     VectorJunction,
     count_parameters,
     multiply_adds,
     multiply_adds_of_noise,
 )
+from arrn.nn.inference import above_open_gates
 from arrn.signal import resample
 from arrn.testing import assert_exact_skipping, awaken_norms
 from strategies import relative_error
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 SMALL = {"sizes": (16, 8, 4), "width": 4, "repeats": (1, 1)}
 LADDERS = [
     {"sizes": (96, 48, 24, 12)},
@@ -71,6 +75,75 @@ def test_levels_below_the_details_do_not_run_and_flat_samples_still_get_theirs()
     for junction in forced:
         junction._settled = lambda gate: None
     torch.testing.assert_close(model(whole), together)
+
+
+def signals_with_and_without_details() -> tuple[torch.Tensor, list[bool]]:
+    """Signals on 16x16, and whether all gates of a ladder 16, 8, 4 are open for them."""
+    x = torch.randn(5, 3, 16, 16, dtype=torch.float64)
+    smooth, flat = (resample(resample(x, size), 16) for size in (8, 4))
+    few = smooth + 0.01 * x  # a gate between 0 and 1
+    no_middle = flat + x - smooth  # the upper gate is open, the lower one is not
+    return torch.cat([x[:2], few[:1], smooth[:1], flat[:1], no_middle[:1]]), [True, True, False, False, False, False]
+
+
+@torch.no_grad()
+def test_above_open_gates_the_answer_is_that_of_the_network_and_elsewhere_it_is_said_not_to_hold() -> None:
+    model = arrn.create_model("arrn_mini", **SMALL).double().eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16, dtype=torch.float64))
+    x, opens = signals_with_and_without_details()
+    for level in (model.at_resolution(16), model.at_resolution(16).fuse()):
+        above = above_open_gates(level)
+        assert above is not None
+        found = above(x)
+        assert (found[:, -1] == 1).tolist() == opens
+        torch.testing.assert_close(found[:2, :-1], model(x[:2]), rtol=1e-12, atol=1e-12)
+        assert relative_error(found[2:, :-1], model(x[2:])) > 1e-3  # what was left out matters there
+        weights = {p.data_ptr() for p in level.parameters()}
+        assert all(p.data_ptr() in weights for p in above.parameters())
+        assert multiply_adds(above, (1, 3, 16, 16)) == multiply_adds_of_noise(level, (1, 3, 16, 16))
+        assert multiply_adds(above, (1, 3, 16, 16)) < 0.8 * multiply_adds(level, (1, 3, 16, 16))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [16, 12, 8, 4])
+def test_a_shortcut_answers_as_the_network_and_runs_it_only_where_a_gate_is_not_open(size: int) -> None:
+    model = arrn.create_model("arrn_mini", **SMALL).double().eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16, dtype=torch.float64))
+    level, ran = model.at_resolution(size).fuse(), [0]
+    level.register_forward_hook(lambda *_: ran.append(ran.pop() + 1))
+    programs: list[nn.Module] = []
+
+    def prepare(program: nn.Module) -> nn.Module:
+        programs.append(program)
+        return program
+
+    fast = Shortcut.of(level, prepare)
+    x = resample(signals_with_and_without_details()[0], size)
+    torch.testing.assert_close(fast(x[:2]), model(x[:2]), rtol=1e-12, atol=1e-12)
+    assert (len(programs), ran) == ((1, [1]) if size == 4 else (2, [0]))  # the base is all that there is on 4x4
+    torch.testing.assert_close(fast(x), model(x), rtol=1e-12, atol=1e-12)
+    assert ran == [2 if size == 4 else 1]
+
+
+@torch.no_grad()
+def test_other_networks_have_no_shortcut() -> None:
+    model = arrn.create_model("arrn", sizes=(8, 4), features=(4, 6)).eval()
+    for network in (model, model.at_resolution(8), nn.Conv2d(3, 4, 1), arrn.create_model("arrn_pyramid").eval()):
+        assert above_open_gates(network) is None
+
+
+@needs_gpu
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_recorded_shortcut_answers_as_the_network(dtype: torch.dtype) -> None:
+    device = torch.device("cuda")
+    model = arrn.create_model("arrn_mini", **SMALL).eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16))
+    level = model.to(device=device, dtype=dtype).at_resolution(16).fuse()
+    fast = Shortcut.of(level, lambda program: Replay(torch.no_grad()(program), device, warmup=1))
+    x = signals_with_and_without_details()[0].to(device=device, dtype=dtype)
+    for batch in (x, x[:2], x, x[:2], x, x[:2]):
+        assert relative_error(fast(batch), level(batch)) < (1e-5 if dtype == torch.float32 else 2e-2)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx, nn
@@ -31,11 +31,13 @@ from arrn.models import create_model, model_options
 from arrn.models.fixed import ResampledNetwork
 from arrn.models.rivals import SwitchableBatchNorm2d
 from arrn.nn.arrn import ARRN, EveryLevel
-from arrn.nn.inference import Frozen, fold_batch_norms
+from arrn.nn.inference import Frozen, Shortcut, above_open_gates, fold_batch_norms
 from arrn.nn.layers import Resampling
 from arrn.nn.network import as_network, entry_grid, entry_kernel
 from arrn.signal.grid import Grid, Size, as_grid, format_grid
 from arrn.timing import rotating
+
+_Program: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 TEST_IMAGES = 10_000
 """The size of CIFAR-10's test set, for which times are also given."""
@@ -73,7 +75,7 @@ def _measure_core(core: Core, batch: int, settings: BenchmarkSettings, ceilings:
         shape = (batch, core.in_channels, *case.grid)
         count = settings.inputs_beyond_the_cache(math.prod(shape) * dtype.itemsize)
         inputs = [random_signal(shape, device, dtype) for _ in range(count)]
-        work = count_inference(core.fused(case), shape, dtype)
+        work = count_inference(core.needed(case), shape, dtype)
         attempts = [Attempt(w.name, partial(ready.prepare, w, case, inputs), work, kernels=w.fused) for w in ways]
         how = {None: "", True: ", adapted", False: ", all levels"}[case.adapt]
         name = f"{core.name} at {format_grid(case.grid)}{how}, batch {batch}"
@@ -190,8 +192,16 @@ class Core:
 
     def fused(self, case: Case) -> nn.Module:
         """The fused network for the inputs of a case."""
+        return self._behind_entrance(case, self.network)
+
+    def needed(self, case: Case) -> nn.Module:
+        """What must run for inputs of a case that have details in every band, as noise has."""
+        above = above_open_gates(self.network) if case.adapt else None
+        return self._behind_entrance(case, above or self.network)
+
+    def _behind_entrance(self, case: Case, network: nn.Module) -> nn.Module:
         entrance = self.entrance(case)
-        return self.network if entrance is None else nn.Sequential(entrance, self.network)
+        return network if entrance is None else nn.Sequential(entrance, network)
 
     def plain(self, case: Case) -> nn.Module:
         """The network as a user has it, for the inputs of a case."""
@@ -268,38 +278,47 @@ class ReadyCore:
     def __init__(self, core: Core, device: torch.device, dtype: torch.dtype) -> None:
         self._core, self._device, self._dtype = core, device, dtype
         self._network = to_inference(copy.deepcopy(core.network), len(core.cases[0].grid), device, dtype)
-        self._compiled: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self._above = above_open_gates(self._network)
+        self._compiled: dict[nn.Module, Frozen] = {}
         self._failure: Exception | None = None
 
     def prepare(self, way: InferenceWay, case: Case, inputs: Sequence[torch.Tensor]) -> Callable[[], object]:
         """The call to time: one batch after another, without gradients."""
-        if way.fused:
-            network = self._entered(case, way.compiled, inputs[0])
-        else:
-            plain = copy.deepcopy(self._core.plain(case))
-            network = to_inference(plain, len(case.grid), self._device, self._dtype)
-        run = without_gradients(network)
-        return rotating(replayed(run, inputs[0]) if way.captured else run, inputs)
+        x = inputs[0]
+        if not way.fused:
+            plain = to_inference(copy.deepcopy(self._core.plain(case)), len(case.grid), self._device, self._dtype)
+            return rotating(self._ready(plain, way, x), inputs)
+        whole = self._ready(self._entered(self._network, case, way.compiled, x), way, x)
+        # On a CPU, layers see for themselves what may be left out, unless they are compiled.
+        if self._above is None or not (way.compiled or self._device.type != "cpu"):
+            return rotating(whole, inputs)
+        above = self._ready(self._entered(self._above, case, way.compiled, x), way, x)
+        return rotating(Shortcut(whole, above), inputs)
 
-    def _entered(self, case: Case, compiled: bool, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The core behind the entrance of a case. The core stays as it is: graphs and compiled code point into it."""
+    @staticmethod
+    def _ready(program: _Program, way: InferenceWay, x: torch.Tensor) -> _Program:
+        run = without_gradients(program)
+        return replayed(run, x) if way.captured else run
+
+    def _entered(self, program: nn.Module, case: Case, compiled: bool, x: torch.Tensor) -> _Program:
+        """A program behind the entrance of a case. It stays as it is: graphs and compiled code point into it."""
         entrance = self._core.entrance(case)
         if entrance is None:
-            return self._compile(x) if compiled else self._network
+            return self._compile(program, x) if compiled else program
         enter = entrance.to(device=self._device, dtype=self._dtype)
-        core = self._compile(enter(x)) if compiled else self._network
+        core = self._compile(program, enter(x)) if compiled else program
         return lambda x: core(enter(x))
 
-    def _compile(self, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The compiled core; where compiling failed once, it is not tried again for every size."""
+    def _compile(self, program: nn.Module, x: torch.Tensor) -> _Program:
+        """The compiled program; where compiling failed once, it is not tried again for every size."""
         if self._failure is not None:
             raise self._failure
-        if self._compiled is None:
-            compiled = Frozen(self._network)
+        if program not in self._compiled:
+            compiled = Frozen(program)
             try:
                 without_gradients(compiled)(x)
             except Exception as error:
                 self._failure = error
                 raise
-            self._compiled = compiled
-        return self._compiled
+            self._compiled[program] = compiled
+        return self._compiled[program]

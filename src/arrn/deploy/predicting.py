@@ -23,7 +23,7 @@ from arrn.metadata import Metadata
 from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN, AdaptedARRN
 from arrn.nn.backbone import Backbone
-from arrn.nn.inference import Frozen
+from arrn.nn.inference import Frozen, Shortcut
 from arrn.nn.introspection import forward_memory, multiply_adds, unwrap
 from arrn.nn.network import as_network, channels_of
 from arrn.runs import is_finished, pick_device
@@ -215,8 +215,13 @@ class _Level:
         self._pads = compile or capture
         self._calls = _WARM_UP if capture else 1
         self._warm: set[int] = set()
-        run: Callable[[torch.Tensor], torch.Tensor] = Frozen(network) if compile else network
-        self._run = Replay(torch.no_grad()(run), device) if capture else run
+
+        def fast(program: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+            run = Frozen(program) if compile else program
+            return Replay(torch.no_grad()(run), device) if capture else run
+
+        # On a CPU, layers see for themselves what may be left out.
+        self._run = Shortcut.of(network, fast) if self._pads or device.type != "cpu" else network
         # Of networks at large nothing is known, and compilers and recordings are not made for threads.
         stateless = isinstance(network, AdaptedARRN) or type(network) is FixedResolution
         self._turn: AbstractContextManager[Any] = nullcontext() if stateless and not self._pads else threading.Lock()
@@ -233,7 +238,7 @@ class _Level:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         count = len(x)
         if self._pads and (missing := _padded(count) - count):
-            x = torch.cat([x, x.new_zeros(missing, *x.shape[1:])])
+            x = torch.cat([x, x[:1].expand(missing, *x.shape[1:])])  # zeros would have work done that others leave out
         with self._turn:
             try:
                 answer: torch.Tensor = self._run(x)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from arrn.gpu import Replay
-from arrn.nn import ARRN, EveryLevel, count_parameters, multiply_adds_of_noise
+from arrn.nn import ARRN, EveryLevel, Shortcut, count_parameters, multiply_adds_of_noise
 from arrn.nn.network import as_network, entry_grid
 from arrn.provenance import provenance
 from arrn.runs.device import true_float32
@@ -87,7 +87,7 @@ def measure_inference(
             times: dict[nn.Module, Timing] = {}
             for adapt, run in _ways_to_run(model, size):
                 if run not in times:
-                    call: Callable[[torch.Tensor], torch.Tensor] = Replay(run, device, warmup=1) if on_gpu else run
+                    call = Shortcut.of(run, lambda program: Replay(program, device, warmup=1)) if on_gpu else run
                     # One pass warms up; another records the last batch too, of which a pass has only one.
                     passes = partial(_run_over, call, images, samples)
                     times[run] = time_call(passes, repeats, warmup=1 + on_gpu, device=device)

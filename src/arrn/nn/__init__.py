@@ -16,7 +16,7 @@ from arrn.nn.blocks import (
 from arrn.nn.constancy import check_hand_down, check_zero_constant
 from arrn.nn.difference import check_sample_wise
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, rates_for_shares
-from arrn.nn.inference import Frozen
+from arrn.nn.inference import Frozen, Shortcut
 from arrn.nn.introspection import count_parameters, multiply_adds, multiply_adds_of_noise
 from arrn.nn.junctions import Junction, VectorJunction
 from arrn.nn.layers import Borrowed, Projection, ReplicateConv1d, ReplicateConv2d, ReplicateConv3d, Resampling
@@ -48,6 +48,7 @@ __all__ = [
     "Resampling",
     "ResidualBase",
     "ResidualStack",
+    "Shortcut",
     "StridedBlock",
     "VectorJunction",
     "ZeroPreservingBlock",

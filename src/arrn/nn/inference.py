@@ -1,4 +1,4 @@
-"""For inference: norms folded into the convolutions before them, and weights frozen for the compiler."""
+"""For inference: folded norms, frozen weights, and tied networks without what lies below open gates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from typing import TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import fx, nn
@@ -14,6 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from arrn.nn.blocks import BatchRMSNorm, InvertedBlock
 from arrn.nn.introspection import has_hooks
+from arrn.nn.junctions import VectorJunction
 from arrn.nn.layers import REPLICATE_CONVOLUTIONS, Borrowed
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -24,6 +25,7 @@ _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _RUNS_ITS_LAYERS = (nn.Sequential.forward, InvertedBlock.forward)  # one after another, and nothing else
 
 _Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
+_Program: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 def fold_batch_norms(module: Module) -> Module:
@@ -78,6 +80,83 @@ def _fold(convolution: _Convolution, norm: nn.Module) -> nn.Module | None:
                 convolution.bias.mul_(factor)
         return convolution
     return None
+
+
+class Shortcut(nn.Module):
+    """A tied network as two programs: without what lies below open gates, and whole where some gate is not fully open.
+
+    On a CPU such a network (`VectorJunction`) leaves out what a sample does not need by itself. A recording or a
+    compiled program does the same work for all signals, so two of them are needed. The first one also tells whether
+    its answers hold, which the host reads. If they hold for all samples of a batch, the second one does not run.
+
+    Other networks are one program, as without this class.
+
+    Args:
+        whole: runs the network.
+        above: runs what `above_open_gates` makes of it; None: `whole` runs always.
+
+    Shape: the network's.
+
+    >>> import arrn
+    >>> level = arrn.create_model("arrn_mini", width=4, repeats=(1, 1)).eval().at_resolution(32)
+    >>> fast = Shortcut.of(level.fuse(), Frozen)
+    """
+
+    def __init__(self, whole: _Program, above: _Program | None) -> None:
+        super().__init__()
+        self._whole, self._above = whole, above
+
+    @classmethod
+    def of(cls, network: nn.Module, prepare: Callable[[nn.Module], _Program]) -> Shortcut:
+        """Both programs of a network.
+
+        Args:
+            network: cast to one resolution (`ARRN.at_resolution`), in evaluation mode. Weights are shared.
+            prepare: makes a fast function of a program, such as `Frozen`, or
+                ``lambda program: Replay(torch.no_grad()(program), device)``; called once or twice.
+        """
+        above = above_open_gates(network)
+        return cls(prepare(network), None if above is None else prepare(above))
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self._above is not None:
+            found = self._above(x)
+            if bool((found[:, -1] == 1).all()):
+                return found[:, :-1]
+        return self._whole(x)
+
+
+class AboveOpenGates(nn.Module):
+    """What a tied network does for signals that open every gate; `above_open_gates` makes it.
+
+    Shape: (batch, in_channels, *size) -> (batch, num_classes + 1), the product of the gates last.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        network: Any = self.network
+        features = network.forward_features(x)
+        logits = network.head(features[:, :-1])
+        return torch.cat([logits, features[:, -1:].flatten(1).to(logits.dtype)], dim=1)
+
+
+def above_open_gates(network: nn.Module) -> AboveOpenGates | None:
+    """A tied network without what lies below open gates; None where nothing would be left out. Weights are shared."""
+    levels: list[Any] = list(getattr(network, "residuals", ()))
+    if not levels or not isinstance(getattr(network, "base", None), VectorJunction):
+        return None
+    if not all(isinstance(level.block, VectorJunction) for level in levels):
+        return None
+    shared = {id(tensor): tensor for tensor in itertools.chain(network.parameters(), network.buffers())}
+    copied: Any = copy.deepcopy(network, shared)
+    for level in list(copied.residuals)[1:]:
+        level.block = level.block.relay()
+    copied.base = copied.base.relay()
+    return AboveOpenGates(copied)
 
 
 # How many forms of input are compiled; torch.compile alone would give up after 8, without a word to the caller.

@@ -109,7 +109,8 @@ class VectorJunction(nn.Module):
         answer = h                       of the base
         answer = (0, 1, h)               of a level: times its own gate this is what the next junction gets
 
-    Where g = 1 the network adds nothing. On a CPU, in evaluation, it does not run for such samples.
+    Where g = 1 the network adds nothing. On a CPU, in evaluation, it does not run for such samples. In a recording or a
+    compiled program, what runs does not depend on the signal: `arrn.nn.Shortcut` makes two programs of the network.
 
     Between levels the numbers of h are laid out over the samples of the next grid, in as few channels as hold them.
 
@@ -163,7 +164,7 @@ class VectorJunction(nn.Module):
         if r.shape[1] == self.channels:
             h = self._find(r, maps)
         else:
-            gate, above = self._from_above(r)
+            gate, above = _from_above(r, self.channels, self.features)
             # Samples whose features all come from above; this network would run for nothing.
             settled = None if maps is not None else self._settled(gate)
             if settled is None or not settled.any():
@@ -176,9 +177,7 @@ class VectorJunction(nn.Module):
                 h[rest] += (1 - gate[rest]) * self._find(r[rest], None)
         if self.next_size is None:
             return h.view(*h.shape, *[1] * (r.ndim - 2))
-        count = self.laid_out(self.features, self.next_size)
-        spare = count * math.prod(self.next_size) - self.features
-        return _beside_signal(nn.functional.pad(h, (0, spare)).view(-1, count, *self.next_size), self.channels)
+        return _beside_signal(_lay_out(h, self.next_size), self.channels)
 
     def _find(self, r: torch.Tensor, maps: list[torch.Tensor] | None) -> torch.Tensor:
         """The features that the network finds in the signal, shape (batch, features)."""
@@ -190,12 +189,6 @@ class VectorJunction(nn.Module):
         wide = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
         return wide.flatten(2).mean(dim=2)
 
-    def _from_above(self, r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """g, which is the same at every sample of the grid, of shape (batch, 1), and f, of shape (batch, features)."""
-        numbers = r[:, self.channels :]
-        wide = numbers.float() if r.dtype in (torch.float16, torch.bfloat16) else numbers
-        return wide[:, 0].flatten(1)[:, :1], wide[:, 1:].flatten(1)[:, : self.features]
-
     def _settled(self, gate: torch.Tensor) -> torch.Tensor | None:
         """Which gates are fully open, shape (batch,); None where what runs may not depend on the values of a signal."""
         if self.training or torch.compiler.is_compiling() or torch.compiler.is_exporting():
@@ -203,6 +196,10 @@ class VectorJunction(nn.Module):
         if type(gate) is not torch.Tensor or gate.device.type != "cpu":
             return None
         return gate[:, 0] == 1
+
+    def relay(self) -> Relay:
+        """The junction as it is for signals that come through open gates, without its network."""
+        return Relay(self)
 
     def without_features(self, r: torch.Tensor) -> torch.Tensor:
         """(s, 0, 0), of the shape that `maps` have: what there is on this grid of a signal that skips this level."""
@@ -212,8 +209,43 @@ class VectorJunction(nn.Module):
         return f"channels={self.channels}, features={self.features}" + (", ends here" if self.next_size is None else "")
 
 
-def _beside_signal(y: torch.Tensor, channels: int) -> torch.Tensor:
-    """(0, 1, y): zeros in the place of the signal, and a gate that is open."""
+class Relay(nn.Module):
+    """A `VectorJunction` without its network: hands on the features from above, and the product of the gates so far.
+
+    Where this product is 1, all gates above were open and the features are those of the junction itself. Elsewhere the
+    features are not the answer. The work is the same for all signals.
+
+    Shape: that of the junction; of the base (batch, features + 1, 1, ..., 1), the product last.
+    """
+
+    def __init__(self, junction: VectorJunction) -> None:
+        super().__init__()
+        self.channels, self.features, self.next_size = junction.channels, junction.features, junction.next_size
+
+    def forward(self, r: torch.Tensor) -> torch.Tensor:
+        gate, above = _from_above(r, self.channels, self.features)
+        if self.next_size is None:
+            answer = torch.cat([above, gate], dim=1)
+            return answer.view(*answer.shape, *[1] * (r.ndim - 2))
+        gates = gate.view(-1, 1, *[1] * len(self.next_size)).expand(-1, 1, *self.next_size)
+        return _beside_signal(_lay_out(above, self.next_size), self.channels, gates)
+
+
+def _from_above(r: torch.Tensor, channels: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """g, which is the same at every sample of the grid, of shape (batch, 1), and f, of shape (batch, features)."""
+    numbers = r[:, channels:]
+    wide = numbers.float() if r.dtype in (torch.float16, torch.bfloat16) else numbers
+    return wide[:, 0].flatten(1)[:, :1], wide[:, 1:].flatten(1)[:, :features]
+
+
+def _lay_out(h: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
+    """Numbers of shape (batch, features) over the samples of a grid, in as few channels as hold them."""
+    count = VectorJunction.laid_out(h.shape[1], grid)
+    return nn.functional.pad(h, (0, count * math.prod(grid) - h.shape[1])).view(-1, count, *grid)
+
+
+def _beside_signal(y: torch.Tensor, channels: int, gates: torch.Tensor | None = None) -> torch.Tensor:
+    """(0, g, y): zeros in the place of the signal, and a gate, which is open unless it is given."""
     beside = y.new_zeros(y.shape[0], channels + 1, *y.shape[2:])
-    beside[:, channels] = 1
+    beside[:, channels : channels + 1] = 1 if gates is None else gates
     return torch.cat([beside, y], dim=1)
