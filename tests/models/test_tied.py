@@ -146,6 +146,35 @@ def test_a_recorded_shortcut_answers_as_the_network(dtype: torch.dtype) -> None:
         assert relative_error(fast(batch), level(batch)) < (1e-5 if dtype == torch.float32 else 2e-2)
 
 
+def test_in_training_a_level_runs_for_the_samples_that_enter_there() -> None:
+    """With all gates open, the answers of each group are those of its level alone, in its own batch norms."""
+    model = arrn.create_model("arrn_mini", **SMALL, blockless=()).double().train()
+    model.dropout.p, model.dropout.shuffled = (0.5, 0.6), True  # of 10 samples, 5 keep both levels and 2 one
+    x = torch.randn(10, 3, 16, 16, dtype=torch.float64)
+    ran: list[int] = []
+    for junction in (*(level.block for level in model.levels), model.base):
+        junction.network[0].register_forward_hook(lambda _, inputs, __: ran.append(len(inputs[0])))
+    groups = [x[:5], resample(x[5:7], 8), resample(x[7:], 4)]
+    expected = torch.cat(
+        [
+            model.head(junction.network(group).mean(dim=(2, 3))[:, :, None, None])
+            for junction, group in zip((*(level.block for level in model.levels), model.base), groups, strict=True)
+        ]
+    )
+    assert ran == [5, 2, 3]
+    torch.testing.assert_close(model(x), expected)
+    assert ran[3:] == [5, 2, 3]
+    model.dropout.draw = "sample"  # there the gates tell, whose values decide nothing about what runs
+    model(x)
+    assert ran[6:] == [10, 10, 10]
+
+
+def test_in_training_no_weight_is_left_out_where_no_sample_enters_below() -> None:
+    model = arrn.create_model("arrn_mini", **SMALL, blockless=(), dropout=(0.5, 0.0)).train()
+    model(torch.randn(4, 3, 16, 16)).square().sum().backward()
+    assert all(p.grad is not None for name, p in model.named_parameters() if p.requires_grad)
+
+
 @torch.no_grad()
 def test_a_level_alone_is_the_cnn_with_the_norms_of_that_level() -> None:
     model = arrn.create_model("arrn_mini", **SMALL).eval()

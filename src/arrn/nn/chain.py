@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 import torch
 from torch import nn
 
-from arrn.nn.constancy import gives_map
+from arrn.nn.constancy import gives_map, looks_at_gates
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, Lowering, lower_ahead, lower_dropped
 from arrn.nn.residual import LaplacianResidual
 from arrn.signal.grid import grid_of
@@ -79,9 +79,14 @@ class LaplacianChain(nn.Module):
         steps = self.droppable(level)
         x, kept, order = self._draw(x, steps, lower_ahead)
         r = enter(x)
+        opened = 0
         for step, here, below in zip(steps, kept, [*kept, None][1:], strict=True):
-            r = step(r, here, below) if isinstance(step, BlocklessLevel) else step(r, here)
-        return self.base(r), order
+            if isinstance(step, BlocklessLevel):
+                r = step(r, here, below)
+            else:
+                r = step(r, here, opened=opened)
+                opened = here if isinstance(here, int) else 0
+        return self.base(r, opened=opened) if opened and looks_at_gates(self.base) else self.base(r), order
 
     def _draw(
         self, x: torch.Tensor, steps: Sequence[nn.Module], lower: Lowering

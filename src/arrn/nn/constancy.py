@@ -46,6 +46,14 @@ def gives_map(block: nn.Module) -> bool:
     return bool(getattr(block, "gives_map", False))
 
 
+def looks_at_gates(block: nn.Module) -> bool:
+    """Whether a block of the gated form, or a base below, leaves out what samples that came through a gate do not need.
+
+    Such a module takes `opened`, how many samples of a training batch, counted from the first, came through one.
+    """
+    return bool(getattr(block, "looks_at_gates", False))
+
+
 def block_grid(block: nn.Module, size: Size) -> Grid:
     """`size` as a grid; where it is one number, the block's own layers tell how many axes there are."""
     if isinstance(size, Sequence):

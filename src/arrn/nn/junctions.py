@@ -111,6 +111,9 @@ class VectorJunction(nn.Module):
 
     Where g = 1 the network adds nothing. On a CPU, in evaluation, it does not run for such samples. In a recording or a
     compiled program, what runs does not depend on the signal: `arrn.nn.Shortcut` makes two programs of the network.
+    In training with the stratified draw the network runs for the samples that enter at this level alone. For a flat
+    sample that came through a gate which is not fully open, (1 - g) network(s) is then missing; the network learns what
+    belongs there from the samples whose upper levels are dropped.
 
     Between levels the numbers of h are laid out over the samples of the next grid, in as few channels as hold them.
 
@@ -154,12 +157,13 @@ class VectorJunction(nn.Module):
         """How many channels on a grid hold so many numbers."""
         return -(-features // math.prod(grid))
 
-    def forward(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
+    def forward(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None, opened: int = 0) -> torch.Tensor:
         """Runs the junction.
 
         Args:
             r: as above.
             maps: where given, the features on the level's own grid are appended.
+            opened: in training, how many samples, counted from the first, came through the gate above.
         """
         if r.shape[1] == self.channels:
             h = self._find(r, maps)
@@ -167,7 +171,10 @@ class VectorJunction(nn.Module):
             gate, above = _from_above(r, self.channels, self.features)
             # Samples whose features all come from above; this network would run for nothing.
             settled = None if maps is not None else self._settled(gate)
-            if settled is None or not settled.any():
+            if self.training and maps is None and opened < len(r):
+                rest = above[opened:] + (1 - gate[opened:]) * self._find(r[opened:], None)
+                h = torch.cat([above[:opened], rest])
+            elif settled is None or not settled.any():
                 h = above + (1 - gate) * self._find(r, maps)
             elif settled.all():
                 h = above

@@ -16,6 +16,7 @@ from arrn.nn.constancy import (
     check_hand_down,
     check_zero_constant,
     gives_map,
+    looks_at_gates,
     output_shape,
     preserves_zero,
     takes_context,
@@ -150,6 +151,7 @@ class LaplacianResidual(nn.Module):
         self.block = block
         self.block_features = channels
         self.tells_map = form == "gated" and gives_map(block)
+        self._looks_at_gates = form == "gated" and looks_at_gates(block)
         self.bracket_norm = BatchRMSNorm(channels) if bracket_norm else None
         self.saturates = saturates
         self.threshold, self.reads = _check_gate(threshold, reads, in_features)
@@ -214,6 +216,7 @@ class LaplacianResidual(nn.Module):
         r: torch.Tensor,
         survivors: torch.Tensor | int | None = None,
         maps: list[torch.Tensor] | None = None,
+        opened: int = 0,
     ) -> torch.Tensor:
         """Runs the level.
 
@@ -222,6 +225,8 @@ class LaplacianResidual(nn.Module):
             survivors: a gate of shape (batch,) that multiplies the difference, or the number of
                 samples, counted from the first, that the block processes; the others are skipped.
             maps: where given, the last signal on the grid `size` is appended: r and what the block adds to it there.
+            opened: of the gated form, in training: how many samples, counted from the first, came through the gate of
+                the level above. A block such as `VectorJunction` does not run for them.
         """
         if tuple(r.shape[1:]) != (self.in_features, *self.size):
             expected = ", ".join(map(str, ("batch", self.in_features, *self.size)))
@@ -238,7 +243,7 @@ class LaplacianResidual(nn.Module):
                 maps.append(self.map_without_block(r))
             skipped: torch.Tensor = self.projection(low)
             return skipped
-        return self._combine(low, self._contribution(r, r[:count], low[:count], None, maps))
+        return self._combine(low, self._contribution(r, r[:count], low[:count], None, maps, opened))
 
     def skip(self, r: torch.Tensor) -> torch.Tensor:
         """What the level makes of a signal without details: A D r. The block does not run."""
@@ -268,11 +273,16 @@ class LaplacianResidual(nn.Module):
         low: torch.Tensor,
         gate: torch.Tensor | None,
         maps: list[torch.Tensor] | None,
+        opened: int = 0,
     ) -> torch.Tensor:
         """psi b(diff), b(r) - b(U low) or g b(r), on the next grid; `r` may be the first samples of the whole batch."""
-        ways = {"paper": self._answer, "difference": self._bracket, "gated": self._gated_answer}
+        ways: Mapping[str, Callable[..., torch.Tensor]] = {
+            "paper": self._answer,
+            "difference": self._bracket,
+            "gated": self._gated_answer,
+        }
         inside: list[torch.Tensor] | None = None if maps is None else []
-        y = ways[self.form](r, low, gate, inside)
+        y = ways[self.form](r, low, gate, inside, opened)
         if maps is not None:
             maps.append(self._map(whole, y, inside[0] if inside else None))
         if self.strided:
@@ -290,7 +300,7 @@ class LaplacianResidual(nn.Module):
             return reject_constant(smoothed)
         return smoothed - y.mean(dim=tuple(range(2, y.ndim)), keepdim=True)
 
-    def _answer(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, _: object) -> torch.Tensor:
+    def _answer(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, *_: object) -> torch.Tensor:
         """b(diff), on the block's own grid."""
         if self.takes_context:
             smooth = self.up(low)
@@ -299,7 +309,7 @@ class LaplacianResidual(nn.Module):
             y = self.block(_gated(self.up.taken_from(r, low), gate))
         return y
 
-    def _bracket(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, _: object) -> torch.Tensor:
+    def _bracket(self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, *_: object) -> torch.Tensor:
         """b(r) - b(U low), on the block's own grid; gated, b(U low + gate diff) - b(U low), and zero where gate is."""
         smooth = self.up(low)
         if gate is not None:
@@ -308,7 +318,12 @@ class LaplacianResidual(nn.Module):
         return subtract_halves(answers, gate, self.bracket_norm)
 
     def _gated_answer(
-        self, r: torch.Tensor, low: torch.Tensor, gate: torch.Tensor | None, inside: list[torch.Tensor] | None
+        self,
+        r: torch.Tensor,
+        low: torch.Tensor,
+        gate: torch.Tensor | None,
+        inside: list[torch.Tensor] | None,
+        above: int,
     ) -> torch.Tensor:
         """g b(r), on the block's own grid; `gate` multiplies the details before the block and the energy see them.
 
@@ -324,7 +339,8 @@ class LaplacianResidual(nn.Module):
             opened = self._openness(self._read_details(r, low))
         if inside is not None and self.tells_map:
             arguments.append(inside)
-        y: torch.Tensor = self.block(*arguments)
+        named = {"opened": above} if above and self._looks_at_gates else {}
+        y: torch.Tensor = self.block(*arguments, **named)
         if inside:
             inside[0] = inside[0] * opened.to(inside[0].dtype)
         return y * opened.to(y.dtype)
