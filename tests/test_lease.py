@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -10,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from arrn.experiments.plan import choose, plan
+
 TOOL = Path(__file__).parents[1] / "tools" / "lease.py"
+NOTES = TOOL.parents[1] / "docs" / "notes"
+QUEUES = [*sorted((NOTES / "leases").glob("*.tsv")), NOTES / "design_search" / "next_queue.tsv"]
 Lease = Callable[..., str]
 
 
@@ -109,6 +114,25 @@ def test_places_order_second_tries_and_what_would_be_too_late(lease: Lease, tmp_
 def test_a_queue_that_cannot_be_read_is_refused_by_the_call(lease: Lease, tmp_path: Path) -> None:
     said = lease("call", "--queue", queue(tmp_path / "q.tsv", ("one", 1, "true")), code=1)
     assert "4 columns with tabs between, got 3: 'one" in said
+
+
+@pytest.mark.parametrize("path", QUEUES, ids=lambda path: path.stem)
+def test_the_queues_name_runs_of_the_plan(path: Path) -> None:
+    lines = [line.split("\t") for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert len({name for name, *_ in lines}) == len(lines)
+    for _, places, minutes, command in lines:
+        assert places == "all" or 1 <= int(places) <= 6
+        assert 0 < float(minutes) < 25  # less than a lease
+        for part in command.split(" && "):
+            words = shlex.split(part)
+            if words[:2] == ["$ARRN", "reproduce"]:
+                dataset = words[words.index("--dataset") + 1]
+                only = [words[n + 1] for n, word in enumerate(words) if word == "--only"]
+                assert f"$DATA/{dataset}" in words
+                assert [run.name for run in choose(plan(dataset), words[2], only)]
+            elif words[:2] == ["$ARRN", "sweep"]:
+                assert f"$DATA/{words[2]}" in words
+                assert int(words[words.index("--epochs") + 1]) <= 30
 
 
 def test_a_real_run_comes_back_as_a_result(lease: Lease, easy: Path, tmp_path: Path) -> None:

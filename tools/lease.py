@@ -1,4 +1,4 @@
-"""Runs a queue of commands on a GPU machine that is lent for minutes and reached by a few calls (docs/notes/leases).
+"""Runs a queue of commands on a GPU machine that is lent for minutes and reached by a few calls (docs/notes/leases.md).
 
     python tools/lease.py pack carry cifar10=~/sets/cifar10     # at home: data sets in pieces, a folder a call
     python3 tools/lease.py call carry/1 --queue QUEUE --wait 20  # there, again and again; results go to $OUT
