@@ -152,7 +152,9 @@ def environment(source: Path) -> dict[str, str]:
         "ARRN": f"{sys.executable} -m arrn",
         "ARRN_COMMIT": settings["commit"],
         "DEVICE": settings["device"],
-        "TO": f"--device {settings['device']} --out {places['RUNS']}/reproduce --results {places['RESULTS']}",
+        # Checkpoints are for second tries only, and those of large networks take seconds.
+        "TO": f"--device {settings['device']} --checkpoint-every 20 --out {places['RUNS']}/reproduce "
+        f"--results {places['RESULTS']}",
     }
 
 

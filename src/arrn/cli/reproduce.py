@@ -46,6 +46,10 @@ def reproduce(
     ),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
+    checkpoint_every: Annotated[
+        float | None,
+        typer.Option(help="Epochs between checkpoints [default: one each half minute or epoch, whichever is longer]."),
+    ] = None,
     times: Annotated[
         str,
         typer.Option(
@@ -83,7 +87,7 @@ def reproduce(
     fleet = Fleet(jobs, cluster, jobs_per_gpu, cpus_per_job, storage, device)
     fleet.check_device()
     runs = choose(plan(dataset), experiment, only or [])
-    machine = Machine(device, compiled=compiled)
+    machine = Machine(device, checkpoint_every=checkpoint_every, compiled=compiled)
     chosen = [
         _job(run, seed, dataset, data_root(data), epochs=epochs, out=out, results=results, machine=machine)
         for seed in range(first_seed, first_seed + seeds)
