@@ -153,6 +153,7 @@ def test_a_real_run_comes_back_as_a_result(lease: Lease, easy: Path, tmp_path: P
     assert "arrn_small" in said
     result = json.loads(came_back(tmp_path)["results/sample/arrn_small-seed0.json"])
     assert result["provenance"]["commit"] == "abc"
+    assert [name for name in came_back(tmp_path) if "results" in name] == ["results/sample/arrn_small-seed0.json"]
     assert (tmp_path / "out" / "weights.bin").stat().st_size == 2_000_000
     table = lease("collect", "out/lease.tar.gz", "--into", "back")
     answers = [each for each in result["report"]["results"] if each["adapt"] and each["policy"] == "exact"]

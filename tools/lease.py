@@ -290,7 +290,7 @@ def report() -> None:
     kept = [file for file in sorted((HOME / "keep").rglob("*")) if file.is_file()]
     large = [file for file in kept if file.stat().st_size > MIB]
     with tarfile.open(out / ARCHIVE, "w:gz") as archive:
-        results = sorted(HOME.glob("**/results/*/*.json"))  # those of sweeps too
+        results = sorted([*HOME.glob("results/*/*.json"), *HOME.glob("runs/*/results/*/*.json")])  # of sweeps too
         for file in [*results, *(file for file in kept if file not in large)]:
             archive.add(file, file.relative_to(HOME))
         for file in [*sorted((HOME / "logs").iterdir()), HOME / "worker.txt", HOME / "state.json"]:
