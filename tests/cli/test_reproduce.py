@@ -28,12 +28,18 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
     broken = tmp_path / "runs" / "sample" / "mobilenet_v3_small-seed0"
     broken.mkdir(parents=True)
     (broken / "stranger").touch()  # what is there and is no run's is left alone
-    done = program("reproduce", "efficiency", *common, *only, "--jobs", 2, code=1)
+    said = arrn_command("reproduce", "efficiency", *common, *only, "--times", "only").out
+    assert said == f"results: {tmp_path}/results/sample\n"  # nothing is finished, and nothing is trained
+    done = program("reproduce", "efficiency", *common, *only, "--jobs", 2, "--times", "never", code=1)
     assert done.stderr == ("arrn: 1 of 2 runs failed: mobilenet_v3_small-seed0; the same command tries them again\n")
     assert "2 to train and evaluate, 2 at once" in done.stdout
     assert "arrn_small-seed0: finished  epoch 1/1  accuracy" in done.stdout
     assert f"mobilenet_v3_small-seed0 failed; the end of {broken}.txt:" in done.stdout
     assert f"    arrn: {broken} holds no run (run.json is missing) but other files, such as 'stranger'" in done.stdout
+    assert "to time" not in done.stdout
+    (result,) = read_results(tmp_path / "results")
+    assert not result.timings
+    done = program("reproduce", "efficiency", *common, *only[:2], "--times", "only")
     assert "1 to time, 1 at once\narrn_small-seed0: timing" in done.stdout
     (result,) = read_results(tmp_path / "results")
     assert result.experiments == ("robustness", "efficiency", "ablation")
@@ -44,6 +50,8 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
     assert said.splitlines() == ["arrn_small-seed0: finished before and skipped", f"results: {tmp_path}/results/sample"]
     table = arrn_command("reproduce", "robustness", *common, *only, "--list").out
     assert [line.split("│")[-2].strip() for line in table.splitlines() if "│" in line] == ["finished", "to do"]
+    table = arrn_command("reproduce", "robustness", *common, *only, "--first-seed", 1, "--seeds", 2, "--list").out
+    assert [table.count(f"arrn_small-seed{seed}") for seed in range(4)] == [0, 1, 1, 0]
     longer = [*common[:-8], "--epochs", 2, *places(tmp_path)]
     assert "epochs was 1 and is now 2" in arrn_command("reproduce", "robustness", *longer, code=2).err
     table = arrn_command("reproduce", "robustness", *longer, "--only", "arrn_small", "--list").out
@@ -60,6 +68,7 @@ def test_runs_are_trained_timed_skipped_and_fail_alone(easy: Path, tmp_path: Pat
         (["all", "--dataset", "sample", "--only", "resnet"], "unknown run of all: 'resnet'"),
         (["all", "--dataset", "sample", "--epochs", "0"], "epochs must be a whole number from 1 to 1000000, got 0"),
         (["all", "--dataset", "sample", "--device", "abacus"], "unknown device 'abacus'"),
+        (["all", "--dataset", "sample", "--times", "later"], "unknown choice of --times 'later'"),
         (["all", "--dataset", "imagenette96"], "unknown data set 'imagenette96'"),
         (["all", "--dataset", "sample", "--jobs-per-gpu", "2"], "--jobs-per-gpu 2 is for --cluster"),
         (["all", "--dataset", "sample", "--storage", "s3://b"], "--storage s3://b is for --cluster"),

@@ -40,8 +40,8 @@ def signals(name: str, batch: int, *size: int) -> torch.Tensor:
 def test_sizes_agree_with_the_paper(name: str, figures: tuple[float, float, int, float]) -> None:
     base, total, top, dropout = figures
     summary, design = summarise(name), DESIGNS[name]
-    assert summary.base_parameters == pytest.approx(base * 1e6, rel=0.03)
-    assert summary.parameters == pytest.approx(total * 1e6, rel=0.03)
+    assert summary.base_parameters == pytest.approx(base * 1e6, rel=0.01)
+    assert summary.parameters == pytest.approx(total * 1e6, rel=0.01)
     assert (design.sizes[0], design.dropout, design.policy) == (top, dropout, "exact")
     with torch.device("meta"):
         adapted = arrn.create_model(name).at_resolution(design.sizes[-1])

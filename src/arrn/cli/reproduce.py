@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # help and completion do not wait for torch
     from arrn.experiments.plan import PlannedRun
     from arrn.runs import Machine
 
+_TIMES = ("after", "never", "only")
+
 
 def reproduce(
     experiment: Annotated[
@@ -24,7 +26,8 @@ def reproduce(
     dataset: Annotated[str, typer.Option(help=f"{', '.join(REPRODUCED[:-1])} or {REPRODUCED[-1]}.")],
     *,
     data: Data = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train each network with this many seeds, from 0 on.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each network with this many seeds.")] = 1,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 0,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,12 +46,24 @@ def reproduce(
     ),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
+    checkpoint_every: Annotated[
+        float | None,
+        typer.Option(help="Epochs between checkpoints [default: one each half minute or epoch, whichever is longer]."),
+    ] = None,
+    times: Annotated[
+        str,
+        typer.Option(
+            help="When inference is timed, which nothing else on the machine should disturb: after all training has "
+            "ended, never, or only, which trains nothing."
+        ),
+    ] = "after",
     list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show what there is to do.")] = False,
 ) -> None:
     """Train and evaluate the networks of the paper's experiments, and rivals that the paper left out.
 
     Finished runs are skipped and interrupted runs continue. Each run leaves a small JSON file in --results; figures and
-    tables are made from these files. For efficiency, inference is timed at the end, one network after the other.
+    tables are made from these files. For efficiency, inference is timed at the end, one network after the other; with
+    --times never, in another call with --times only.
 
     Examples:
 
@@ -63,28 +78,33 @@ def reproduce(
     arrn reproduce ablation --dataset cifar10 --seeds 3 --only 'arrn_cifar10-*'
     """
     from arrn.data import data_root
+    from arrn.errors import unknown_name
     from arrn.experiments.plan import choose, plan
     from arrn.runs import Machine
 
+    if times not in _TIMES:
+        raise unknown_name("choice of --times", times, _TIMES)
     fleet = Fleet(jobs, cluster, jobs_per_gpu, cpus_per_job, storage, device)
     fleet.check_device()
     runs = choose(plan(dataset), experiment, only or [])
-    machine = Machine(device, compiled=compiled)
+    machine = Machine(device, checkpoint_every=checkpoint_every, compiled=compiled)
     chosen = [
         _job(run, seed, dataset, data_root(data), epochs=epochs, out=out, results=results, machine=machine)
-        for seed in range(seeds)
+        for seed in range(first_seed, first_seed + seeds)
         for run in runs
     ]
     if list_:
         list_jobs(chosen, f"{experiment} on {dataset}")
         return
-    to_do = [job for job in chosen if job.state() != "finished"]
-    for job in chosen:
-        if job not in to_do:
-            say(f"{job.title}: finished before and skipped")
-    failure = fleet.carry_out(to_do)
+    failure = None
+    if times != "only":
+        to_do = [job for job in chosen if job.state() != "finished"]
+        for job in chosen:
+            if job not in to_do:
+                say(f"{job.title}: finished before and skipped")
+        failure = fleet.carry_out(to_do)
     timed = {"efficiency", "frontier"} & ({experiment} if experiment != "all" else {"efficiency", "frontier"})
-    if timed:
+    if timed and times != "never":
         untimed = [job for job in chosen if timed & set(job.experiments) and _is_untimed(job)]
         failure = fleet.carry_out(untimed, times=True) or failure
     say(f"results: {results / dataset}")
