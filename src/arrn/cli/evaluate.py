@@ -123,7 +123,7 @@ def evaluate(
 
     arrn evaluate runs/first --cascade
     """
-    from arrn.data import data_root, skipped_in_words, suggesting_skip_bad
+    from arrn.data import data_root, skipped_in_words, suggesting_skip_bad, word_for
     from arrn.evaluation import is_uneven, write_report
     from arrn.figures import accuracy_lines, as_they_come, plot_accuracy
     from arrn.nn.network import as_policy
@@ -194,8 +194,9 @@ def evaluate(
     total = found.results[0]["total"]
     title = f"{found.model} on {found.dataset}, {split} split of {total:,} samples"
     if mixed:
-        console.print(_level_table([result for result in found.results if result["resolution"] is None], title))
-        console.print(accuracy_table(lines, "all lowered to one resolution"))
+        words = f"{word_for(found.facts['axes'])}s"
+        console.print(_level_table([result for result in found.results if result["resolution"] is None], title, words))
+        console.print(accuracy_table(lines, f"lowered to one resolution; smaller {words} stay as they are"))
     else:
         console.print(accuracy_table(lines, title))
     if is_uneven(found.facts["class_counts"]):
@@ -254,14 +255,14 @@ def _accuracy(point: Mapping[str, Any]) -> Text:
     return shown(f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
 
 
-def _level_table(results: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """For images of differing sizes, as they come: how all of them did, and those of each level."""
+def _level_table(results: Sequence[Mapping[str, Any]], title: str, words: str) -> Table:
+    """For samples of differing sizes, as they come: how all of them did, and those of each level."""
     from arrn.evaluation import wilson_interval
 
     table = Table(
         title=shown(f"as they come, by level: {title}", "table.title"), caption="accuracy in %, with 95% intervals"
     )
-    for column in ("how", "grid", "images", "accuracy"):
+    for column in ("how", "grid", words, "accuracy"):
         table.add_column(column, justify="left" if column == "how" else "right")
     for result in results:
         if result["adapt"] is False:
