@@ -110,6 +110,7 @@ def test_sound_and_volumes_are_called_what_they_are(axes: int, word: str, spelle
     page = check_alone(page_of(invented(axes=axes, window=0.5 if axes == 1 else None)))
     assert f"net on <set>, test split of 30 {word}." in page.texts
     assert spelled in page.texts
+    assert ("Accuracy over the sampling rate in Hz" in page.texts) == (axes == 1)
     assert len(page.pictures) == (0 if axes == 1 else 4)
     assert page.classes.count("wave") == (4 if axes == 1 else 0)
 

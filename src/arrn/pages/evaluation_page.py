@@ -81,7 +81,7 @@ class _Page:
             element("p", what, class_="lead"),
             *(element("p", f"{remark}.") for remark in remarks),
             self.key_facts(),
-            element("h2", "Accuracy over resolution"),
+            element("h2", self.over()),
             self.chart(),
             self.accuracies(),
             element("p", note, class_="soft"),
@@ -128,7 +128,13 @@ class _Page:
             if label in self.mixed:
                 values = [*series_of(label, [self.mixed[label]]).values, *values]
             series.append(Series(label, tuple(values)))
-        return line_chart(series, self.spell, "Accuracy over resolution")
+        window = self.facts["window"] if self.facts["axes"] == 1 else None
+        return line_chart(series, self.spell, self.over(), lambda n: f"{n / (window or 1):g}")
+
+    def over(self) -> str:
+        """What the chart shows."""
+        in_hz = self.facts["axes"] == 1 and self.facts["window"] is not None
+        return "Accuracy over the sampling rate in Hz" if in_hz else "Accuracy over resolution"
 
     def accuracies(self) -> Markup:
         uneven = self.uneven()
