@@ -250,7 +250,7 @@ def test_a_signal_to_the_whole_group_stops_a_streaming_run_cleanly(
     _, err = running.communicate(timeout=60)
     assert running.returncode == 1, err
     assert err.startswith("arrn: stopped by SIGTERM at ")
-    assert err.endswith("go on with --resume\n")
+    assert err.endswith("or end the run there with `arrn finish`\n")
     assert err.count("\n") == 1
     assert gone(running.pid)
 
