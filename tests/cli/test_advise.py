@@ -30,6 +30,19 @@ def test_the_command_prints_the_reasons_and_train_takes_the_proposal(arrn_comman
     assert "the run in" in arrn_command("train", "--resume", "--out", tmp_path / "run").out
 
 
+def test_what_was_skipped_is_named_and_is_skipped_in_the_proposed_command(
+    arrn_command: Command, tmp_path: Path
+) -> None:
+    write_folder(tmp_path / "set", {"cat": [(16, 16)] * 20, "dog": [(12, 16)] * 20})
+    bad = tmp_path / "set" / "dog" / "3.png"
+    bad.write_bytes(bad.read_bytes()[:20])
+    assert f"{bad}: cannot be decoded" in arrn_command("advise", tmp_path / "set", "--device", "cpu", code=2).err
+    told = arrn_command("advise", tmp_path / "set", "--skip-bad", "--device", "cpu").out
+    assert f"skipped 1 bad sample: {bad}: cannot be decoded" in told
+    assert told.splitlines()[-1].endswith(" --skip-bad")
+    assert "- 19 of 39 images are not 1:1 as the network's grids are (one is 12x16): they are stretched" in told
+
+
 LIMITED = """
 import resource, sys
 import torch, torchvision, arrn.runs, arrn.cli.app  # what is loaded counts too

@@ -109,7 +109,7 @@ def test_mixed_sizes_as_they_come_lead(arrn_command: Command, tmp_path: Path) ->
     data = write_mixed_folder(tmp_path / "data", [(8, 8), (5, 7), (3, 3), (4, 2), (12, 12)], per_class=5)
     arrn_command("train", data, *MODEL, "--epochs", "1", "--out", tmp_path / "run", "--device", "cpu")
     out = arrn_command("evaluate", tmp_path / "run", "--plot", tmp_path / "e.svg", "--device", "cpu").out
-    first, second = out.index("as they come"), out.index("all lowered to one resolution")
+    first, second = out.index("as they come"), out.index("lowered to one resolution; smaller images stay as they are")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out[first:second].splitlines() if "│" in line]
     assert [row[:3] for row in rows] == [
         ["exact", "all", "15"],

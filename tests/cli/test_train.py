@@ -93,7 +93,8 @@ def test_resume_needs_no_flags_but_the_folder(
     with interrupted_after(3, signal.SIGTERM):
         stopped = arrn_command("train", easy, *QUICK, code=1)
     assert stopped.err == (
-        "arrn: stopped by SIGTERM at epoch 1, step 3 of 5; a checkpoint is written: go on with --resume\n"
+        "arrn: stopped by SIGTERM at epoch 1, step 3 of 5; a checkpoint is written: go on with --resume, or "
+        "end the run there with `arrn finish`\n"
     )
     done = arrn_command("train", easy, "--model", "arrn", "--resume", "--device", "cpu")
     assert "going on from checkpoint-0000-000003.safetensors" in done.out
@@ -249,7 +250,7 @@ def test_a_signal_to_the_whole_group_stops_a_streaming_run_cleanly(
     _, err = running.communicate(timeout=60)
     assert running.returncode == 1, err
     assert err.startswith("arrn: stopped by SIGTERM at ")
-    assert err.endswith("go on with --resume\n")
+    assert err.endswith("or end the run there with `arrn finish`\n")
     assert err.count("\n") == 1
     assert gone(running.pid)
 

@@ -93,6 +93,28 @@ def test_every_size_is_answered_as_the_network_answers_it(network: ARRN, data: s
         assert answer.seconds > 0
 
 
+def test_what_is_counted_of_the_network_is_in_no_inputs_time(
+    images_network: ARRN, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    counted, run = Predictor._count, Predictor.run
+
+    def count(self: Predictor, level: int) -> Any:
+        done.append("counts")
+        return counted(self, level)
+
+    def timed(self: Predictor, *given: Any) -> Any:
+        done.append("begins")
+        answer = run(self, *given)
+        done.append("ends")
+        return answer
+
+    monkeypatch.setattr(Predictor, "_count", count)
+    monkeypatch.setattr(Predictor, "run", timed)
+    Predictor(images_network, device="cpu")(torch.from_numpy(noise(images_network, (11, 6))))
+    assert done == ["counts", "begins", "ends"]
+
+
 def test_a_policy_can_be_chosen(images_network: ARRN) -> None:
     picture = noise(images_network, (11, 6))
     for policy, level in (("exact", (16, 16)), ("cheap", (4, 4))):

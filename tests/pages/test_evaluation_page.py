@@ -102,6 +102,7 @@ def test_samples_as_they_come_lead() -> None:
     assert rows[0] == "as they come"
     assert "leading" in page.classes
     assert any(text.startswith("The images as they come, by the level") for text in page.texts)
+    assert any("smaller images stay as they are" in text for text in page.texts)
 
 
 @pytest.mark.parametrize(("axes", "word", "spelled"), [(1, "clips", "16 Hz"), (3, "volumes", "8x8x8")])
@@ -109,6 +110,7 @@ def test_sound_and_volumes_are_called_what_they_are(axes: int, word: str, spelle
     page = check_alone(page_of(invented(axes=axes, window=0.5 if axes == 1 else None)))
     assert f"net on <set>, test split of 30 {word}." in page.texts
     assert spelled in page.texts
+    assert ("Accuracy over the sampling rate in Hz" in page.texts) == (axes == 1)
     assert len(page.pictures) == (0 if axes == 1 else 4)
     assert page.classes.count("wave") == (4 if axes == 1 else 0)
 
@@ -141,7 +143,8 @@ def test_a_row_of_the_matrix_is_a_line_of_the_file(tmp_path: Path) -> None:
 def test_in_a_browser_it_fits_and_the_keyboard_moves_through_it(tmp_path: Path, width: int, scheme: str) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     path = tmp_path / "report.html"
-    path.write_text(page_of(invented(resolutions=(None, 8, 4))))
+    grids = {"grids": ["128", "64", "32", "16", "8", "4"], "class_counts": [20, 5, 5]}
+    path.write_text(page_of(invented(resolutions=(None, 128, 112, 8, 4), **grids)))
     with playwright.sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
@@ -149,6 +152,7 @@ def test_in_a_browser_it_fits_and_the_keyboard_moves_through_it(tmp_path: Path, 
         page.on("console", lambda message: said.append(message.text))
         page.goto(path.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
         page.locator(".stop").last.focus()
         assert page.locator(".stop:focus .tip").is_visible()
         shown = page.locator(".panel:visible")

@@ -87,3 +87,13 @@ def test_of_a_choice_the_first_panel_is_shown_and_radios_take_the_keyboard() -> 
     assert len(re.findall("checked(?!~|:)", text.split("</style>")[1])) == 1
     assert "#x-0:checked~.panels>.x-0{display:block}" in text
     assert choice("x", "at", {"32x32": element("p", "one")}) == "<p>one</p>"
+
+
+def test_of_lines_that_coincide_one_band_is_drawn_and_ticks_that_would_touch_are_left_out() -> None:
+    values = tuple(Value(size, 60, 50, 70) for size in (600, 1200, 3600, 4200, 4800))
+    other = tuple(Value(value.place, 61, 50, 71) for value in values)
+    lines = [Series("a", values), Series("b", values), Series("c", other)]
+    text = line_chart(lines, str, "accuracy", lambda size: f"{size / 0.6:g}")
+    assert [text.count(f'class="{kind} ') for kind in ("band", "line")] == [2, 3]
+    below = text[text.index('class="below"') :]
+    assert [rate for rate in (1000, 2000, 6000, 7000, 8000) if f">{rate}<" in below] == [1000, 2000, 6000, 8000]

@@ -107,9 +107,14 @@ def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:
     [
         ({"model": "arrn_smal"}, "unknown model 'arrn_smal'; did you mean 'arrn_small'"),
         ({"options": {"szies": [8, 4]}}, "unknown option of model 'arrn': 'szies'; did you mean 'sizes'"),
+        ({"options": {"sizes": [8, 4]}}, "features must have one value for each of the 2 sizes"),
+        ({"options": {"sizes": [[8] * 3, [4] * 3], "features": [4] * 3}}, "one value for each of the 2 sizes"),
+        ({"options": TINY | {"features": [4, "many"]}}, "features must be a positive whole number"),
+        ({"options": TINY | {"dropout": 1.5}}, r"p must be in \[0, 1\], got 1.5"),
+        ({"model": "resnet18", "options": {}, "pretrained": True}, "has no weights of 'resnet18'"),
     ],
 )
-def test_mistyped_names_are_found_before_any_data_are_read(
+def test_what_cannot_be_built_is_found_before_any_data_are_read(
     easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], wrong: str
 ) -> None:
     monkeypatch.setattr("arrn.runs.training.open_run_data", lambda *arguments: pytest.fail("it reads the data"))

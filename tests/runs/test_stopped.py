@@ -240,7 +240,10 @@ def test_a_stopped_run_that_keeps_the_best_is_finished_with_it(
     assert str(finish_run(out)) == "best-0002.safetensors, after 2 of 6 epochs"
 
 
-def test_the_best_epoch_needs_samples_that_were_held_out(easy: Path, tmp_path: Path) -> None:
+def test_the_best_epoch_needs_samples_that_were_held_out(
+    easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arrn.runs.splits.examine", lambda *arguments, **_: pytest.fail("it reads the samples first"))
     with pytest.raises(ArrnError, match="to keep the best epoch, samples must be held out: --holdout N"):
         run_training(dataclasses.replace(keeping(easy), holdout=0), tmp_path / "run", Machine("cpu"))
     with pytest.raises(ArrnError, match="unknown epoch to keep 'bets'; did you mean 'best'"):

@@ -38,7 +38,7 @@ def advise(
 
     arrn advise ~/words --window 1.5
     """
-    from arrn.data import data_root, set_or_path, suggesting_skip_bad
+    from arrn.data import data_root, set_or_path, skipped_in_words, suggesting_skip_bad
     from arrn.runs import RunSettings
     from arrn.runs import advise as look_at
 
@@ -48,6 +48,8 @@ def advise(
     with suggesting_skip_bad("--skip-bad", skip_bad):
         advice = look_at(start, given=given, device=device, max_pixels=max_pixels)
     say(str(advice))
+    if advice.bad:
+        say(skipped_in_words(advice.bad))
     for reason in advice.reasons:
         say(f"- {reason}")
     say(f"the same as: {advice.command}")

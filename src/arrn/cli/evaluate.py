@@ -123,7 +123,7 @@ def evaluate(
 
     arrn evaluate runs/first --cascade
     """
-    from arrn.data import data_root, skipped_in_words, suggesting_skip_bad
+    from arrn.data import data_root, skipped_in_words, suggesting_skip_bad, word_for
     from arrn.evaluation import is_uneven, write_report
     from arrn.figures import accuracy_lines, as_they_come, plot_accuracy
     from arrn.nn.network import as_policy
@@ -193,16 +193,17 @@ def evaluate(
     lines, mixed = accuracy_lines(found.model, found.results), as_they_come(found.model, found.results)
     total = found.results[0]["total"]
     title = f"{found.model} on {found.dataset}, {split} split of {total:,} samples"
+    rate = 1 / found.facts["window"] if found.facts["axes"] == 1 and found.facts["window"] else None
     if mixed:
-        console.print(_level_table([result for result in found.results if result["resolution"] is None], title))
-        console.print(accuracy_table(lines, "all lowered to one resolution"))
+        words = f"{word_for(found.facts['axes'])}s"
+        console.print(_level_table([result for result in found.results if result["resolution"] is None], title, words))
+        console.print(accuracy_table(lines, f"lowered to one resolution; smaller {words} stay as they are"))
     else:
-        console.print(accuracy_table(lines, title))
+        console.print(accuracy_table(lines, title, rate))
     if is_uneven(found.facts["class_counts"]):
-        console.print(_balanced_table(lines))
+        console.print(_balanced_table(lines, rate))
     write_report(found, file)
     say(f"numbers: {file}")
-    rate = 1 / found.facts["window"] if found.facts["axes"] == 1 and found.facts["window"] else None
     say(f"picture: {plot_accuracy(plot or beside / f'{name}.png', lines, title, mixed, rate)}")
     page = evaluation_page(found, lines, mixed)
     say(f"report, for a browser: {write_page(report or beside / f'{name}.html', page)}")
@@ -220,16 +221,22 @@ def _check_target(path: Path) -> None:
         raise ArrnError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def accuracy_table(lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> Table:
-    """Accuracies with their intervals: a row for each resolution, a column for each line of the plot."""
-    return _resolution_table(lines, title, "accuracy in %, with 95% intervals", _accuracy)
+def accuracy_table(lines: Mapping[str, Sequence[Mapping[str, Any]]], title: str, rate: float | None = None) -> Table:
+    """Accuracies with their intervals: a row for each resolution, a column for each line of the plot.
+
+    Args:
+        lines: by name.
+        title: of the table.
+        rate: of sound: samples per second at a resolution of 1.
+    """
+    return _resolution_table(lines, title, "accuracy in %, with 95% intervals", _accuracy, rate)
 
 
-def _balanced_table(lines: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+def _balanced_table(lines: Mapping[str, Sequence[Mapping[str, Any]]], rate: float | None) -> Table:
     def cell(point: Mapping[str, Any]) -> str:
         return f"{100 * point['balanced_accuracy']:.1f}"
 
-    return _resolution_table(lines, "The mean over classes, which are uneven", "balanced accuracy in %", cell)
+    return _resolution_table(lines, "The mean over classes, which are uneven", "balanced accuracy in %", cell, rate)
 
 
 def _resolution_table(
@@ -237,6 +244,7 @@ def _resolution_table(
     title: str,
     caption: str,
     cell: Callable[[Mapping[str, Any]], Text | str],
+    rate: float | None,
 ) -> Table:
     table = Table(title=shown(title, "table.title"), caption=caption)
     table.add_column("resolution", justify="right")
@@ -245,7 +253,8 @@ def _resolution_table(
     sizes = sorted({point["resolution"] for points in lines.values() for point in points}, reverse=True)
     for size in sizes:
         found = [next((p for p in points if p["resolution"] == size), None) for points in lines.values()]
-        table.add_row(str(size), *("" if point is None else cell(point) for point in found))
+        spelled = str(size) if rate is None else f"{rate * size:g} Hz" if rate == 1 else f"{size} ({rate * size:g} Hz)"
+        table.add_row(spelled, *("" if point is None else cell(point) for point in found))
     return table
 
 
@@ -254,14 +263,14 @@ def _accuracy(point: Mapping[str, Any]) -> Text:
     return shown(f"{100 * point['accuracy']:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
 
 
-def _level_table(results: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """For images of differing sizes, as they come: how all of them did, and those of each level."""
+def _level_table(results: Sequence[Mapping[str, Any]], title: str, words: str) -> Table:
+    """For samples of differing sizes, as they come: how all of them did, and those of each level."""
     from arrn.evaluation import wilson_interval
 
     table = Table(
         title=shown(f"as they come, by level: {title}", "table.title"), caption="accuracy in %, with 95% intervals"
     )
-    for column in ("how", "grid", "images", "accuracy"):
+    for column in ("how", "grid", words, "accuracy"):
         table.add_column(column, justify="left" if column == "how" else "right")
     for result in results:
         if result["adapt"] is False:

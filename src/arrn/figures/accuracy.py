@@ -63,6 +63,7 @@ def plot_accuracy(
         figure = Figure(figsize=(7.2, 4.6))
         axes = figure.subplots()
         sizes = [point["resolution"] for points in lines.values() for point in points]
+        bands: list[tuple[list[int], list[float], list[float]]] = []
         leads = min(sizes, default=1) / 1.45  # where samples as they come are drawn
         for n, label in enumerate(dict.fromkeys([*mixed, *lines])):
             points = lines.get(label, ())
@@ -80,7 +81,9 @@ def plot_accuracy(
                 label=literal(label),
             )
             lower, upper = ([100 * point["interval"][side] for point in points] for side in (0, 1))
-            axes.fill_between(x, lower, upper, color=colour, alpha=0.15, linewidth=0)
+            if (x, lower, upper) not in bands:  # of lines that coincide, one band is enough
+                axes.fill_between(x, lower, upper, color=colour, alpha=0.15, linewidth=0)
+            bands.append((x, lower, upper))
             if label in mixed:
                 value, (low, high) = mixed[label]["accuracy"], mixed[label]["interval"]
                 axes.errorbar(

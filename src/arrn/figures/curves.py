@@ -77,6 +77,7 @@ FAMILIES = {
 """The families, each with the look of its first member."""
 
 _MARKERS = "sD^v*X<>dph"
+_GAP, _CHARACTER = 0.012, 0.0145  # of a resolution axis, which labels below it take
 _NAME_HEIGHT = 0.052  # of the axes, between two names beside their lines
 
 
@@ -190,27 +191,35 @@ def _spread(ends: Sequence[float], least: float, highest: float) -> list[float]:
 
 
 def resolution_axis(axes: Axes, resolutions: Iterable[int], apart: float = 0.15, rate: float | None = None) -> None:
-    """A logarithmic axis with a tick at each resolution; labels closer than `apart` octaves are left out.
+    """A logarithmic axis with a tick at each resolution; labels for which there is no room are left out.
 
     Args:
         axes: whose horizontal axis it becomes.
         resolutions: samples along each axis.
-        apart: octaves between two labels.
+        apart: octaves between two labels, at least.
         rate: of sound: samples per second at a resolution of 1; the axis is then in Hz.
     """
     sizes = sorted(set(resolutions))
     axes.set_xscale("log", base=2)
-    labels = _tick_labels(sizes, apart)
-    axes.set_xticks(sizes, labels if rate is None else [label and f"{rate * int(label):g}" for label in labels])
+    axes.set_xticks(sizes, tick_labels(sizes, [str(n) if rate is None else f"{rate * n:g}" for n in sizes], apart))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("resolution (samples along each axis)" if rate is None else "sampling rate (Hz)")
 
 
-def _tick_labels(sizes: Sequence[int], apart: float) -> list[str]:
-    """From the highest down, since full resolution must be named."""
-    named: list[int] = []
-    for size in reversed(sizes):
-        if not named or math.log2(named[-1] / size) >= apart:
-            named.append(size)
-    return [str(size) if size in named else "" for size in sizes]
+def tick_labels(sizes: Sequence[int], labels: Sequence[str], apart: float) -> list[str]:
+    """The labels of ticks, without those that would run into a neighbour.
+
+    >>> tick_labels([4, 64, 96, 112, 128], ["4", "64", "96", "112", "128"], 0.15)
+    ['4', '64', '96', '', '128']
+    >>> tick_labels([600, 1200, 2400, 3600, 4200, 4800], "1000 2000 4000 6000 7000 8000".split(), 0.15)
+    ['1000', '2000', '4000', '6000', '', '8000']
+    """
+    octaves = math.log2(sizes[-1] / sizes[0]) if sizes else 0.0
+    named, last = [""] * len(sizes), None
+    for n in reversed(range(len(sizes))):  # from the highest down, since full resolution must be named
+        longest = max(len(labels[n]), 0 if last is None else len(labels[last]))
+        room = max(apart, octaves * (_GAP + _CHARACTER * longest))
+        if last is None or math.log2(sizes[last] / sizes[n]) >= room:
+            named[n], last = labels[n], n
+    return named

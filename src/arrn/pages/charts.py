@@ -30,15 +30,18 @@ class Series:
     values: tuple[Value, ...]
 
 
-def line_chart(series: Sequence[Series], spell: Callable[[int | None], str], title: str) -> Markup:
+def line_chart(
+    series: Sequence[Series], spell: Callable[[int | None], str], title: str, tick: Callable[[int], str] = str
+) -> Markup:
     """Lines over resolution, on a logarithmic axis; each resolution shows all values under the mouse or in focus.
 
     Args:
         series: the lines.
         spell: what a place is called.
         title: says what the chart shows, for those who do not see it.
+        tick: what stands below a place.
     """
-    across, names = _places(series)
+    across, names = _places(series, tick)
     low, high = _range([bound for line in series for value in line.values for bound in (value.low, value.high)])
 
     def up(value: float) -> float:
@@ -46,15 +49,18 @@ def line_chart(series: Sequence[Series], spell: Callable[[int | None], str], tit
 
     step = 20 if high - low > 50 else 10
     ticks = [tick for tick in range(0, 101, step) if low <= tick <= high]
-    lines, marks = [], []
+    lines, marks, bands = [], [], list[list[str]]()
     for number, line in enumerate(series):
         on_axis = [value for value in line.values if value.place is not None]
         band = [f"{across[v.place]:.2f} {100 - up(v.high):.2f}" for v in on_axis]
         band += [f"{across[v.place]:.2f} {100 - up(v.low):.2f}" for v in reversed(on_axis)]
+        seen = band in bands  # of lines that coincide, one band is enough
+        bands.append(band)
         path = " L".join(f"{across[v.place]:.2f} {100 - up(v.value):.2f}" for v in on_axis)
         if on_axis:
             kind = f"line-{number % _COLOURS}"
-            lines.append(element("path", d=Markup(f"M{' L'.join(band)} Z"), class_=f"band {kind}"))
+            if not seen:
+                lines.append(element("path", d=Markup(f"M{' L'.join(band)} Z"), class_=f"band {kind}"))
             lines.append(
                 element("path", d=Markup(f"M{path}"), class_=f"line {kind}", vector_effect="non-scaling-stroke")
             )
@@ -88,7 +94,9 @@ def line_chart(series: Sequence[Series], spell: Callable[[int | None], str], tit
     )
 
 
-def _places(series: Sequence[Series]) -> tuple[dict[int | None, float], dict[int | None, str]]:
+def _places(
+    series: Sequence[Series], tick: Callable[[int], str]
+) -> tuple[dict[int | None, float], dict[int | None, str]]:
     """Where each place is, in percent from the left, and what stands below it where there is room."""
     places = {value.place for line in series for value in line.values}
     sizes = sorted(place for place in places if place is not None)
@@ -99,10 +107,11 @@ def _places(series: Sequence[Series]) -> tuple[dict[int | None, float], dict[int
     for size in sizes:
         across[size] = start + (96 - start) * ((logs[size] - logs[sizes[0]]) / spread if spread else 0.5)
     names: dict[int | None, str] = {None: "mixed"}
-    free = 200.0
+    named: int | None = None
     for size in reversed(sizes):  # from the highest on, which must be named
-        names[size] = str(size) if free - across[size] >= 2 + 1.6 * len(str(size)) else ""
-        free = across[size] if names[size] else free
+        characters = (len(tick(size)) + (0 if named is None else len(names[named]))) / 2
+        names[size] = tick(size) if named is None or across[named] - across[size] >= 2 + 2.6 * characters else ""
+        named = size if names[size] else named
     return across, names
 
 

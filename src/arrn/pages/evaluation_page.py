@@ -70,6 +70,10 @@ class _Page:
             remarks.insert(0, f"{facts['skipped']} bad {self.words} were skipped")
         resampler = facts["resampler"] if isinstance(facts["resampler"], str) else "recorded"
         note = f"In %, with 95% intervals (Wilson). Lower resolutions: the {resampler} resampler."
+        if self.mixed:
+            note += f" Where a row names a resolution, smaller {self.words} stay as they are."
+        if self.uneven():
+            note += " Balanced: the mean over the classes, which are uneven."
         origin = facts["provenance"]
         return document(
             f"{report.model} on {report.dataset}",
@@ -77,7 +81,7 @@ class _Page:
             element("p", what, class_="lead"),
             *(element("p", f"{remark}.") for remark in remarks),
             self.key_facts(),
-            element("h2", "Accuracy over resolution"),
+            element("h2", self.over()),
             self.chart(),
             self.accuracies(),
             element("p", note, class_="soft"),
@@ -111,7 +115,8 @@ class _Page:
             found.append((spell_count(low), what))
         if low and max(counts.values()) > 1.05 * low:
             dearest = max(counts, key=lambda resolution: counts[resolution])
-            found.append((f"{counts[dearest] / low:.1f} times", f"as many multiply-adds, {self.at(dearest)}"))
+            cases = self.words if dearest is None else f"the same {self.words}"
+            found.append((f"{counts[dearest] / low:.1f} times", f"as many for {cases} {self.at(dearest)}"))
         return element(
             "div", *(element("div", element("b", big), element("span", small)) for big, small in found), class_="facts"
         )
@@ -123,7 +128,13 @@ class _Page:
             if label in self.mixed:
                 values = [*series_of(label, [self.mixed[label]]).values, *values]
             series.append(Series(label, tuple(values)))
-        return line_chart(series, self.spell, "Accuracy over resolution")
+        window = self.facts["window"] if self.facts["axes"] == 1 else None
+        return line_chart(series, self.spell, self.over(), lambda n: f"{n / (window or 1):g}")
+
+    def over(self) -> str:
+        """What the chart shows."""
+        in_hz = self.facts["axes"] == 1 and self.facts["window"] is not None
+        return "Accuracy over the sampling rate in Hz" if in_hz else "Accuracy over resolution"
 
     def accuracies(self) -> Markup:
         uneven = self.uneven()
@@ -132,9 +143,10 @@ class _Page:
             if result is None:
                 return None
             low, high = (100 * bound for bound in result["interval"])
-            balanced = f"; classes equal {100 * result['balanced_accuracy']:.1f}" if uneven else ""
-            value = f"{100 * result['accuracy']:.1f}"
-            return join([value, element("small", f"{low:.1f} to {high:.1f}{balanced}")])
+            told = [f"{low:.1f} to {high:.1f}"]
+            if uneven:
+                told.append(f"balanced {100 * result['balanced_accuracy']:.1f}")
+            return join([f"{100 * result['accuracy']:.1f}", *(element("small", line) for line in told)])
 
         labels = list(dict.fromkeys([*self.mixed, *self.lines]))
         sizes = sorted({p["resolution"] for points in self.lines.values() for p in points}, reverse=True)
@@ -182,7 +194,7 @@ class _Page:
             entered = max(result["levels"], key=lambda level: level["total"])["grid"]
             place = grids.index(entered) if entered in grids else 0
             steps.append((self.spell(entry["resolution"]), place, spell_count(entry["multiply_adds"])))
-        several = " For inputs as they come: their mean, and the level that most of them enter on."
+        several = f" These are of several sizes: a row has their mean, and the level that most {self.words} enter on."
         return [
             element("p", sentence, several if self.leading[0]["resolution"] is None else None),
             ladder(grids, steps),

@@ -13,7 +13,16 @@ from typing import Any
 
 import torch
 
-from arrn.data import Augmentation, Normalisation, Placement, clip_seconds, frame, stored_bytes
+from arrn.data import (
+    Augmentation,
+    BadSample,
+    Normalisation,
+    Placement,
+    aspect_in_words,
+    clip_seconds,
+    frame,
+    stored_bytes,
+)
 from arrn.memory import free_memory
 from arrn.nn.network import entry_grid, entry_kernel
 from arrn.runs.batch_size import choose_batch, usual_batch
@@ -23,7 +32,8 @@ from arrn.runs.proposing import Facts, options_for, propose
 from arrn.runs.settings import RunSettings
 from arrn.runs.splits import RunData, open_run_data
 from arrn.runs.trial_step import try_steps
-from arrn.signal.grid import format_grid
+from arrn.runtime.aspect import Aspect
+from arrn.signal.grid import as_ladder, format_grid
 from arrn.training import TrainingStep
 from arrn.training.step import order_memory
 
@@ -42,6 +52,7 @@ class Advice:
         seconds: that an epoch will take, about.
         memory: bytes that a step will take, about; 0 where that cannot be measured.
         reasons: why, a line each.
+        bad: the samples that could not be read, and were left out.
     """
 
     settings: RunSettings
@@ -49,6 +60,7 @@ class Advice:
     seconds: float
     memory: float
     reasons: tuple[str, ...]
+    bad: tuple[BadSample, ...] = ()
 
     def __str__(self) -> str:
         sizes = " -> ".join(str(n) if isinstance(n, int) else format_grid(n) for n in self.settings.options["sizes"])
@@ -70,6 +82,9 @@ class Advice:
         words += ["--keep", settings.keep] if settings.keep != "last" else []
         words += ["--aspect", settings.aspect] if settings.aspect != "stretch" else []
         words += ["--window", f"{settings.window:g}"] if settings.window != 1.0 else []
+        words += [] if settings.sample_rate is None else ["--sample-rate", str(settings.sample_rate)]
+        words += [] if settings.data is None else ["--data", settings.data]
+        words += ["--skip-bad"] if self.bad else []
         return shlex.join(words)
 
 
@@ -130,12 +145,15 @@ def advise(
             "machine with it"
         )
         taken = options_for(shorter, axes) | dict(options or {})
+    fitting = Aspect(settings.aspect, as_ladder(taken["sizes"], axes)[0])
+    if axes > 1 and (line := aspect_in_words(data.train, fitting)) is not None:
+        reasons.append(line)
     if cost.said:
         reasons.append(cost.said)
     final = dataclasses.replace(tried, recipe=tried.recipe.with_options({"batch_size": cost.batch}))
     whole = final.recipe.epochs * cost.seconds
     reasons.append(f"{final.recipe.epochs} epochs take about {spell_seconds(whole)} in all, on the {place.type}")
-    return Advice(final, str(facts), cost.seconds, cost.memory, tuple(reasons))
+    return Advice(final, str(facts), cost.seconds, cost.memory, tuple(reasons), data.bad)
 
 
 def _look(data: RunData, settings: RunSettings) -> Facts:

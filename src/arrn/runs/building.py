@@ -13,8 +13,9 @@ from arrn.creating import create_model as pretrained_model
 from arrn.data import Examined, Form, frame, word_for
 from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
+from arrn.model_folder import shipped_weights
 from arrn.models import create_model, model_options
-from arrn.models.registry import takes_option
+from arrn.models.registry import is_builtin, is_of_library, pretrained_builder, takes_option
 from arrn.models.rivals import SwitchableNetwork
 from arrn.nn.arrn import ARRN
 from arrn.nn.backbone import Backbone
@@ -148,6 +149,34 @@ def check_names(settings: RunSettings) -> None:
     for name in settings.options:
         if not takes_option(settings.model, name):
             raise unknown_name(f"option of model {settings.model!r}:", name, known)
+
+
+def check_values(settings: RunSettings) -> None:
+    """Refuses options that no network can be built with, and weights that there are not, before samples are read.
+
+    How many axes the samples have is not known yet, so a ladder is refused if it can be built for none of 1 to 3.
+    """
+    if settings.pretrained and pretrained_builder(settings.model) is None:
+        shipped_weights(settings.model)
+    if is_of_library(settings.model) or not is_builtin(settings.model):
+        return
+    options, refused = dict(settings.options), list[ArrnError]()
+    axes: list[dict[str, int]] = [{}]
+    if "ndim" in model_options(settings.model) and "ndim" not in options:
+        sizes = options.get("sizes")
+        named = len(sizes[0]) if isinstance(sizes, list | tuple) and sizes and isinstance(sizes[0], list | tuple) else 2
+        axes = [{"ndim": ndim} for ndim in sorted((2, 1, 3), key=lambda ndim: ndim != named)]
+    for chosen in axes:
+        try:
+            with torch.device("meta"):  # where parameters take no memory
+                create_model(settings.model, **options, **chosen)
+        except ArrnError as error:
+            refused.append(error)
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # told when the network is built for the data
+            return
+        else:
+            return
+    raise refused[0]
 
 
 def _complete_options(settings: RunSettings, train: Examined) -> dict[str, Any]:

@@ -179,10 +179,6 @@ def prepare(
         mean, std = measure_statistics(batches)
     normalisation = Normalisation(mean, std).to(device)
     validate = None
-    if held_out is None and settings.keep == "best":
-        raise ArrnError(
-            "to keep the best epoch, samples must be held out: --holdout N, or a validation split of the set"
-        )
     if held_out is not None:
         sizes = held_out.sizes
         few = affordable_batch(batch_size, sizes)

@@ -141,7 +141,7 @@ def propose(facts: Facts) -> Proposal:
     if ndim > 1 and _is_stretched(facts.sizes):
         settings["aspect"] = "pad"
         reasons.append("aspect pad: many are far from square, and would be stretched beyond recognition")
-    reasons += _of_classes(facts)
+    reasons += _of_classes(facts, chooses="keep" in settings)
     return Proposal(options_for(sizes, ndim), recipe, settings, tuple(reasons))
 
 
@@ -170,15 +170,16 @@ def _is_stretched(sizes: Sequence[Grid]) -> bool:
     return far > len(sizes) / 4
 
 
-def _of_classes(facts: Facts) -> list[str]:
-    """What uneven and small classes mean for the result."""
+def _of_classes(facts: Facts, chooses: bool) -> list[str]:
+    """What uneven and small classes mean for the result, and for the choice of the best epoch."""
     counts = facts.class_counts
     least, most = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
     lines = []
     if is_uneven(counts.values()):
+        chosen = "; the best epoch is chosen by it" if chooses else ""
         lines.append(
             f"classes are uneven, {counts[least]} of {least!r} and {counts[most]} of {most!r}: look at the balanced "
-            "accuracy, which counts every class alike; the best epoch is chosen by it"
+            f"accuracy, which counts every class alike{chosen}"
         )
     if counts[least] < _FEW:
         lines.append(f"{least!r} has {counts[least]} samples: more of them would help more than any setting")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -72,6 +73,10 @@ def open_run_data(
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
     """
     dataset = _open(settings, max_pixels)
+    if settings.keep == "best" and not settings.holdout and dataset.validation is None:
+        raise ArrnError(
+            "to keep the best epoch, samples must be held out: --holdout N, or a validation split of the set"
+        )
     # Whole images where bad ones are to be skipped: a header does not tell that an image is cut short.
     total = len(dataset.train)
     tell = None if progress is None else lambda done: progress(done, total)
@@ -106,7 +111,7 @@ def open_split(settings: RunSettings, split: str, run: Path | None = None, max_p
                 "--split validation"
             )
         return examine(test, settings.skip_bad, decode=settings.skip_bad)
-    data = open_run_data(settings, max_pixels=max_pixels)
+    data = open_run_data(dataclasses.replace(settings, keep="last"), max_pixels=max_pixels)
     if run is not None and (split == "train" or settings.holdout):
         check_trained_on(run, describe_samples(data.whole))
     if split == "train":

@@ -18,7 +18,7 @@ from arrn.models import registry
 from arrn.models.limits import built_within, seems_large
 from arrn.models.rebuilding import config_for
 from arrn.provenance import provenance
-from arrn.runs.building import check_names
+from arrn.runs.building import check_names, check_values
 from arrn.runs.device import make_deterministic, pick_device
 from arrn.runs.preparing import prepare
 from arrn.runs.run_folder import (
@@ -96,6 +96,8 @@ def run_training(
         if team.most(int(finished)):
             return
         check_names(settings)  # a run that is resumed with another model hears of that first
+        if not resume:
+            check_values(settings)
         if machine.deterministic:
             make_deterministic()
         if team.leads and not (resume and (out / RUN_FILE).exists()):

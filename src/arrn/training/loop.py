@@ -319,4 +319,7 @@ def _write(
 
 def _stop_if_asked(signal: str | None, where: str) -> None:
     if signal:
-        raise RunError(f"stopped by {signal} at {where}; a checkpoint is written: go on with --resume")
+        raise RunError(
+            f"stopped by {signal} at {where}; a checkpoint is written: go on with --resume, or end the run there with "
+            "`arrn finish`"
+        )
