@@ -1,6 +1,6 @@
 """Fine-tuning a transplant: a small network, trained at 32x32, becomes adaptive and keeps its weights.
 
-The images are made by this program: a fine and a coarse grating of one orientation, under noise. The source, trained at full
+This program makes the images: a fine and a coarse grating of one orientation, under noise. The source, trained at full
 resolution, relies on the fine grating, which lower resolutions do not have. Transplanted, and fine-tuned with
 Laplacian dropout, the network learns to rely on the coarse grating there.
 

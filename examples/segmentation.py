@@ -2,8 +2,8 @@
 
 Each scene is a photograph of a vehicle (a ship, a truck, ...) into which a photograph of an animal (a bird, a cat, ...)
 is pasted along a random curve, so that the mask of what is animal is known to the pixel. The photographs are the
-images of CIFAR-10 that ship with the package; scenes for testing and for training are made of different photographs. The head is
-torchvision's feature pyramid with one convolution.
+images of CIFAR-10 that ship with the package; scenes for testing and for training are made of different photographs.
+The head is torchvision's feature pyramid with one convolution.
 
 python examples/segmentation.py
 """

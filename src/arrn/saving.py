@@ -49,13 +49,13 @@ def save(
 ) -> None:
     """Writes a network to the directory `path`, whole or not at all.
 
-    The file holds the weights and what rebuilds the network: the name and options of `create_model`, or those of a
-    transplant's source in timm or torchvision, or a builder of your own. If a network was saved there before, a crash
-    leaves either the old network or the new one, never a mixture.
+    The files hold the weights, and the name and options by which the network is built again: those of `create_model`,
+    those of a transplant's source in timm or torchvision, or those of a builder of your own. If a network was saved
+    there before, a crash leaves either the old network or the new one, never a mixture.
 
     Args:
         model: the network; wrappers of `torch.compile` and of data parallelism are left out.
-        path: the directory, made if need be.
+        path: the directory, which is made if it does not exist.
         metadata: normalisation, resampler and class names; by default ``model.metadata``.
         builder: for a network of your own, the function that builds it, as ``"package.module:function"``. The module
             is imported and the function called, to check that it builds this network; `load` then needs `imports`.

@@ -35,22 +35,23 @@ def assert_exact_skipping(
 ) -> None:
     """Checks that a network, or a single level, skips exactly what it should, and that this makes a difference.
 
-    Of a network, at every size: the answer with skipping is the answer of all levels, from the network and from
-    `at_resolution`; so is each feature map; the blocks of the levels above do not run. With all details in the input
-    every one of these blocks changes the answer. Of a level: a signal without details gives the same whether its block
-    runs or not, one with details does not.
+    For a network, at every size: the answer and each feature map with skipping equal those of all levels, from the
+    network and from `at_resolution`; the blocks of skipped levels do not run; and each of these blocks changes the
+    answer to an input with all details. For a level: the block has no effect on a signal without details, and has an
+    effect on a signal with details.
 
     A deep copy is checked, in evaluation mode, with its norms drawn at random (`awaken_norms`): a block at its
-    default initialisation hardly matters, so that a mistake in it would not show.
+    default initialisation hardly matters, so a mistake in the block would not show.
 
     Args:
-        module: the network or the level; it stays as it is.
-        sizes: of the inputs; by default every grid of the ladder, one size between each two, and one below the base.
-        policy: as in `ARRN.forward`. Under ``"cheap"`` inputs between two grids lose what the lower one cannot hold:
-            the answers compared are those to what is left.
-        tolerance: the largest difference, relative to the answer.
-        dtype: what the copy computes in; below float64 rounding asks for more tolerance.
-        seed: of norms and inputs.
+        module: the network or the level; it does not change.
+        sizes: the sizes of the inputs; by default every grid of the ladder, one size between each two grids, and one
+            below the base.
+        policy: as in `ARRN.forward`. Under ``"cheap"`` inputs between two grids lose the details that the lower grid
+            cannot hold; the answers to the remaining signal are compared.
+        tolerance: the largest allowed difference, relative to the answer.
+        dtype: the dtype in which the copy computes; below float64, rounding needs a larger tolerance.
+        seed: the seed of norms and inputs.
 
     Raises:
         AssertionError: with the level and the error.
