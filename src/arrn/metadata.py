@@ -100,7 +100,7 @@ class Metadata:
             raise ArrnError(
                 f"floats should have 1 for full scale, but the largest is {largest:.4g}: give samples as they are "
                 "stored (uint8 images, int16 sound), or divide floats of 0 to 255 by 255; samples that are normalised "
-                "already need no second time"
+                "already must not be normalised again"
             )
 
     def for_classes(self, count: int) -> Metadata:

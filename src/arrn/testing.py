@@ -115,7 +115,7 @@ def _check_network(
         with _running_blocks(model.levels) as ran:
             adapted = model(x, policy=policy)
         if ran != list(range(level, len(model.levels))):
-            raise AssertionError(f"{case}: the blocks of levels {ran} ran, expected those from {level} on alone")
+            raise AssertionError(f"{case}: the blocks of levels {ran} ran, expected only the levels from {level} on")
         _assert_close(adapted, full, f"{case}: with and without skipping the answers differ", model.kernel, tolerance)
         maps = zip(model.forward_levels(x, policy=policy), model.forward_levels(held, adapt=False), strict=True)
         for n, (adapted, full_map) in enumerate(maps):
@@ -140,7 +140,7 @@ def _check_level(
         size = format_grid(grid_of(x))
         if not covers(residual.next_size, grid_of(x)):
             raise ArrnError(
-                f"{name}: a signal of size {size} has details that are not to be skipped: give smaller sizes"
+                f"{name}: a signal of size {size} has details that this level must not skip: give smaller sizes"
             )
         smooth = resample(x, residual.size, residual.kernel)
         with _running_blocks([residual]) as ran:
@@ -173,7 +173,7 @@ def _difference(answer: torch.Tensor, expected: torch.Tensor) -> float:
 def _assert_close(answer: torch.Tensor, expected: torch.Tensor, said: str, kernel: Kernel, tolerance: float) -> None:
     error = _difference(answer, expected)
     if not error <= tolerance:
-        cause = "" if kernel.exact else f"; {kernel} is not exact, as skipping exactly needs"
+        cause = "" if kernel.exact else f"; {kernel} is not exact, and exact skipping needs an exact kernel"
         raise AssertionError(f"{said} by {error:.2g}, more than {tolerance:g}{cause}")
 
 
@@ -181,8 +181,8 @@ def _assert_matters(without: torch.Tensor, answer: torch.Tensor, name: str, tole
     effect = _difference(without, answer)
     if not effect > 100 * tolerance:
         raise AssertionError(
-            f"{name}: without its block the answer to a signal with all details changes by {effect:.2g} only, so that "
-            "skipping the block shows nothing: give weights that begin at zero other values"
+            f"{name}: the block changes the answer to a signal with all details by {effect:.2g} only, too little for "
+            "this check: give other values to weights that are zero"
         )
 
 

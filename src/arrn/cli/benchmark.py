@@ -135,7 +135,7 @@ def benchmark(
         return
     subjects = pick_subjects(subject)
     if plot is not None and "inference" not in subjects:
-        raise ArrnError(f"--plot draws inference, which {subject!r} does not measure: benchmark inference, or all")
+        raise ArrnError(f"--plot draws times of inference, which {subject!r} does not measure: give inference")
     settings = BenchmarkSettings(
         model=model,
         options=assignments("--option", option or []),
@@ -171,7 +171,7 @@ def _show(subject: str, report: BenchmarkReport) -> None:
 
     measurements = [measured for measured in report.measurements if measured.subject == subject]
     if not measurements:
-        say(f"{subject}: this model has nothing to measure there")
+        say(f"{subject}: nothing to measure for this model")
         return
     if subject == "inference":
         for batch in dict.fromkeys(measured.facts["batch"] for measured in measurements):
@@ -214,10 +214,10 @@ def _compare(before: Path, after: Path) -> None:
 
     comparison = compare(read_benchmark(before), read_benchmark(after))
     for difference in comparison.differences:
-        say(f"not the same: {difference}")
+        say(f"the runs differ: {difference}")
     print_wide(comparison_table(comparison, before.name, after.name))
     for missing, where in ((comparison.gone, before), (comparison.new, after)):
         for line in missing:
             say(f"only in {where}: {line}")
     moved = sum(change.moved for change in comparison.changes)
-    say(f"{moved} of {len(comparison.changes)} moved beyond the spread of either run")
+    say(f"{moved} of {len(comparison.changes)} times changed by more than the spread of either run")

@@ -28,7 +28,7 @@ def figures(
         ),
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(help="What `arrn reproduce` wrote [default: results, if it is there].")
+        Path | None, typer.Option(help="The folder that `arrn reproduce` wrote [default: results, if it exists].")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the figures.")] = Path("figures"),
     network: Annotated[

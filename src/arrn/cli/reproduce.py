@@ -43,7 +43,7 @@ def reproduce(
     ),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
-    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show what there is to do.")] = False,
+    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show the runs and their state.")] = False,
 ) -> None:
     """Train and evaluate the networks of the paper's experiments, and rivals that the paper left out.
 

@@ -94,7 +94,7 @@ def sweep(
     out: Annotated[Path, typer.Option(help="The folder for runs, table and picture.")] = Path("runs/sweep"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
-    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show what there is to do.")] = False,
+    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show the runs and their state.")] = False,
 ) -> None:
     """Search for a better design: train many and compare them on images held out of the training set.
 

@@ -154,7 +154,7 @@ class BlocklessLevel(nn.Module):
         if all(kernel.band(n) == kernel.band(m) for n, m in zip(size, lower, strict=True)):
             raise ArrnError(
                 f"{format_grid(size)} and {format_grid(lower)} hold the same band under {kernel}: a level without "
-                "a block must lose something, so choose a smaller one"
+                "a block must lose some detail, so choose a smaller size"
             )
         self.size, self.lower = size, lower
         self.down = Resampling(size, lower, kernel)
@@ -241,7 +241,7 @@ def rates_for_shares(shares: Mapping[int, float], steps: Sequence[int]) -> tuple
     """
     known = ", ".join(map(str, steps))
     if any(above <= below for above, below in pairwise(steps)):
-        raise ArrnError(f"shares need resolutions that tell the levels apart, but this network leaves {known}")
+        raise ArrnError(f"shares need a resolution for each level, but dropout leaves samples at {known} only")
     for resolution, share in shares.items():
         if resolution not in steps:
             raise ArrnError(

@@ -202,7 +202,7 @@ class LaplacianResidual(nn.Module):
     def _widens(self, channels: int) -> bool:
         """Whether what is handed down has the channels of r' already."""
         if channels not in (self.in_features, self.out_features):
-            said = "the block gives" if self.hand_down is None else "what hand_down gives has"
+            said = "the block gives" if self.hand_down is None else "the output of hand_down has"
             raise ArrnError(
                 f"{said} {channels} channels; it must give in_features={self.in_features} or "
                 f"out_features={self.out_features}"

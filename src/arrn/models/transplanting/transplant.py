@@ -217,11 +217,13 @@ def _residual(
         return LaplacianResidual(run, *features, *grids, kernel, form=form, check=check)
     except ConstancyError as error:
         culprit = f"layer {error.submodule!r}" if error.submodule else _find_varying_node(run, features[0], grids[0])
-        flaw = "has no answer to zero" if math.isinf(error.deviation) else "depends on the position"
+        flaw = "depends on the position"
+        if math.isinf(error.deviation):
+            flaw = "returns NaN or infinity for an all-zero input"
         text = f"{place} {flaw}, because of {culprit}: {error}"
         raise ConstancyError(text, error.submodule, error.deviation) from error
     except ArrnError as error:
-        raise ArrnError(f"{place} makes no residual in form {form!r}: {error}") from error
+        raise ArrnError(f"{place} cannot become a residual in form {form!r}: {error}") from error
 
 
 def _find_varying_node(run: fx.GraphModule, features: int, grid: Grid) -> str:
