@@ -28,7 +28,8 @@ class Metadata:
     """How a network's inputs are prepared, and what its outputs mean.
 
     Attributes:
-        mean, std: the normalisation of the inputs, one number per channel (None: not known).
+        mean: the mean of each channel of the inputs, for normalising; None where it is not known.
+        std: the standard deviation of each channel; None where it is not known.
         resampler: how inputs were brought to lower resolutions, a name or `kernel_options`.
         class_names: a name for each output.
         window: seconds of sound that an input spans; None for inputs other than sound.

@@ -28,9 +28,8 @@ def benchmark(
     subject: Annotated[
         str,
         typer.Argument(
-            help="What to measure: step, inference, resampling, depthwise, augmentation, recipe, deploy, "
-            "load, data, or all that is "
-            "measured of a model."
+            help="What to measure: step, inference, resampling, depthwise, augmentation, recipe, deploy, load or data; "
+            "all is every subject but load and data."
         ),
     ] = "all",
     *,
@@ -76,8 +75,8 @@ def benchmark(
     seconds: Annotated[
         float,
         typer.Option(
-            help="For load: how long the load lasts. Measuring the rates takes half as long again. For data: how long "
-            "the rounds of one way take, three times."
+            help="For load: how long the load lasts; measuring the rates takes half of this time in addition. For "
+            "data: how long the rounds of one size take."
         ),
     ] = 120,
     data: Annotated[
@@ -91,7 +90,7 @@ def benchmark(
     ] = None,
     load: Annotated[
         Path | None,
-        typer.Option(metavar="A.json", help="Measure nothing: show, or plot, numbers that --json wrote before."),
+        typer.Option(metavar="A.json", help="Measure nothing: show, or plot, numbers that --json wrote earlier."),
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
