@@ -90,8 +90,8 @@ def load(
         path: the directory; or ``"hf://OWNER/NAME"``, a repository on the Hugging Face hub, with ``@REVISION`` for a
             branch, a tag or a commit. The network then has a `hub_address`, which names the commit.
         dtype: the dtype of the loaded network. None gives float32 for tensors that were saved in half precision, and
-            leaves other tensors as they were saved. ``"saved"`` keeps half precision too. A dtype such as ``torch.bfloat16`` or
-            ``torch.float64`` is given to every tensor of real numbers.
+            leaves other tensors as they were saved. ``"saved"`` keeps half precision too. A dtype such as
+            ``torch.bfloat16`` or ``torch.float64`` is given to every tensor of real numbers.
         imports: modules of your own, such as ``["package.module"]``, that build networks. Code that a file names runs
             only if its module is here.
 
