@@ -1,4 +1,4 @@
-"""You have a torchvision ResNet50; five lines make it adaptive. This prints what each resolution then costs.
+"""Makes torchvision's ResNet50 adaptive in five lines, and prints the multiply-adds at each resolution.
 
 python examples/adapt_resnet50.py
 """

@@ -1,8 +1,8 @@
-"""Fine-tuning a transplant: a small network, trained at 32x32, becomes adaptive and keeps what it learned.
+"""Fine-tuning a transplant: a small network, trained at 32x32, becomes adaptive and keeps its weights.
 
-The data are made on the spot: a fine and a coarse grating of one orientation, under noise. The source, trained at full
-resolution, listens to the fine one, which lower resolutions do not have. Transplanted, and fine-tuned with
-Laplacian dropout, it learns to make do with the coarse one.
+This program makes the images: a fine and a coarse grating of one orientation, under noise. The source, trained at full
+resolution, relies on the fine grating, which lower resolutions do not have. Transplanted, and fine-tuned with
+Laplacian dropout, the network learns to rely on the coarse grating there.
 
 python examples/finetune_transplant.py
 """

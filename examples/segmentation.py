@@ -1,9 +1,9 @@
 """A segmentation head on an adaptive backbone, trained at 32x32, at full, half and quarter resolution.
 
 Each scene is a photograph of a vehicle (a ship, a truck, ...) into which a photograph of an animal (a bird, a cat, ...)
-is pasted along a random curve, so that the mask of what is animal is known to the pixel. The photographs are those of
-CIFAR-10 that ship with the package; the scenes of the test are made of others than those of the training. The head is
-torchvision's feature pyramid with one convolution.
+is pasted along a random curve, so that the mask of what is animal is known to the pixel. The photographs are the
+images of CIFAR-10 that ship with the package; scenes for testing and for training are made of different photographs.
+The head is torchvision's feature pyramid with one convolution.
 
 python examples/segmentation.py
 """

@@ -129,7 +129,7 @@ def test_a_builder_of_another_network_is_refused(own: str, tmp_path: Path) -> No
     ):
         with pytest.raises(ArrnError, match=message):
             arrn.save(model, tmp_path / "never", builder=builder, options=options)
-    with pytest.raises(ArrnError, match="options are those of a builder of your own"):
+    with pytest.raises(ArrnError, match="options are for a builder of your own"):
         arrn.save(model, tmp_path / "never", options={})
     with pytest.raises(ArrnError, match=r"how to rebuild this Own is not known: .*builder='package.module:function'"):
         arrn.save(model, tmp_path / "never")

@@ -80,9 +80,9 @@ def test_blocks_that_do_nothing_prove_nothing() -> None:
     silent = nn.Conv2d(6, 6, 1, bias=False)
     nn.init.zeros_(silent.weight)
     model = network(silent)
-    with pytest.raises(AssertionError, match=r"level 1 \(grid 9\): without its block .* changes by [\d.e-]+ only"):
+    with pytest.raises(AssertionError, match=r"level 1 \(grid 9\): the block changes the answer .* by [\d.e-]+ only"):
         assert_exact_skipping(model)
-    with pytest.raises(AssertionError, match="level 9 -> 5: without its block"):
+    with pytest.raises(AssertionError, match="level 9 -> 5: the block changes"):
         assert_exact_skipping(model.levels[1])
 
 
@@ -90,7 +90,7 @@ def test_what_it_cannot_check_is_refused() -> None:
     model = network(InvertedBlock(6, 2, 1))
     with pytest.raises(arrn.ArrnError, match="law of an ARRN, a Backbone or a LaplacianResidual, got a InvertedBlock"):
         assert_exact_skipping(model.levels[0].block)
-    with pytest.raises(arrn.ArrnError, match="a signal of size 7 has details that are not to be skipped"):
+    with pytest.raises(arrn.ArrnError, match="a signal of size 7 has details that this level must not skip"):
         assert_exact_skipping(model.levels[1], sizes=[7])
 
 

@@ -25,6 +25,7 @@ NOTEBOOKS = ROOT / "notebooks"
 TABLES = {path.parent.name: path for path in sorted(ROOT.glob("results/*/README.md"))}
 
 _EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+_PRIME = re.compile(r"<msup>(<mi>\w</mi>)<mi>(&#x02032;)</mi></msup>")
 _LINK_OUT = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+)([^)#]+)(#[^)]*)?\)")
 _EXAMPLE = re.compile(r"(?:^|\n\n)(>>> .*?)(?=\n\n|\Z)", re.DOTALL)
 _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
@@ -114,9 +115,17 @@ def _named(depth: int) -> Callable[[re.Match[str]], str]:
 def on_page_content(content: str, **_: Any) -> str:
     """Turns each equation into MathML."""
     return _EQUATION.sub(
-        lambda found: convert(html.unescape(found[3]).strip(), display="block" if found[2] == "[" else "inline"),
-        content,
+        lambda found: mathml(html.unescape(found[3]).strip(), "block" if found[2] == "[" else "inline"), content
     )
+
+
+def mathml(equation: str, display: str = "inline") -> str:
+    """An equation as MathML. A prime stands beside its letter: browsers raise it twice in a superscript.
+
+    >>> mathml("r' = r").partition(">")[2]
+    '<mrow><mi>r</mi><mo lspace="0" rspace="0">&#x02032;</mo><mo>&#x0003D;</mo><mi>r</mi></mrow></math>'
+    """
+    return _PRIME.sub(r'\1<mo lspace="0" rspace="0">\2</mo>', convert(equation, display=display))
 
 
 class Examples(griffe.Extension):

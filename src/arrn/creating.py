@@ -31,8 +31,8 @@ def create_model(name: str, pretrained: str | os.PathLike[str] | bool | None = N
             that `arrn.save` wrote for a network of that name, or the address of such a folder on the hub,
             ``hf://OWNER/NAME``. Options that are not given are then the saved options, and the weights are float32.
             With another `num_classes` the classifier starts with new weights.
-        options: of the model. Every adaptive network also takes ``features_only=True`` and `out_indices`, for a
-            `Backbone` of it: see `create_backbone`.
+        options: the options of the model. Every adaptive network also takes ``features_only=True`` and `out_indices`,
+            which return its `Backbone`: see `create_backbone`.
 
     Raises:
         ArrnError: for a name or an option that is not known, for weights of another model, and for files that `load`
@@ -81,17 +81,17 @@ def create_backbone(
 ) -> Backbone:
     """Builds an adaptive network without its head, which returns feature maps: ``features_only=True`` of timm.
 
-    The list has the same length, and its maps the same channels and grids, for inputs of every size.
+    For inputs of every size, the list of maps has the same length, and each map has the same channels and grid.
 
     Args:
         name: an adaptive network, as for `create_model`.
         out_indices: which maps the backbone returns, counted from the highest resolution; negative numbers count from
             the end. None is all maps.
         pretrained: as for `create_model`. The weights are those of a whole network; its head is left out.
-        options: of the model.
+        options: the options of the model.
 
     Raises:
-        ArrnError: for a network that does not adapt, for an index without a map, and as `create_model`.
+        ArrnError: for a network that does not adapt, for an index without a map, and in the cases of `create_model`.
 
     >>> import torch
     >>> backbone = create_backbone("arrn_small", out_indices=(0, 1))

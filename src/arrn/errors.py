@@ -24,7 +24,7 @@ class ConstancyError(ArrnError):
 
     Attributes:
         submodule: the dotted name of the offending submodule ("" is the block itself).
-        deviation: how far its output strays from a constant, relative to its largest value.
+        deviation: how far the output of this submodule strays from a constant, relative to its largest value.
     """
 
     def __init__(self, message: str, submodule: str, deviation: float) -> None:

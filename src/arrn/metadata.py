@@ -1,4 +1,4 @@
-"""`Metadata`: what a network expects of its inputs and what its outputs mean, kept beside its weights."""
+"""`Metadata`: how a network's inputs are prepared and what its outputs mean, kept beside its weights."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _FAR_ABOVE = 2.0
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a network expects of its inputs, and what its outputs mean.
+    """How a network's inputs are prepared, and what its outputs mean.
 
     Attributes:
-        mean, std: the normalisation of the inputs, one number per channel (None: not known).
+        mean: the mean of each channel of the inputs, for normalising; None where it is not known.
+        std: the standard deviation of each channel; None where it is not known.
         resampler: how inputs were brought to lower resolutions, a name or `kernel_options`.
         class_names: a name for each output.
-        window: seconds of sound that an input spans; None for what is no sound.
-        aspect: what was done with images and volumes of other proportions than the network's grids: "stretch", "pad"
+        window: seconds of sound that an input spans; None for inputs other than sound.
+        aspect: how images and volumes of other proportions than the network's grids were fitted: "stretch", "pad"
             or "crop".
     """
 
@@ -61,7 +62,7 @@ class Metadata:
         as_aspect(self.aspect)
 
     def normalise(self, x: torch.Tensor) -> torch.Tensor:
-        """`x` as the network was trained to see it: of mean 0 and standard deviation 1 in each channel.
+        """`x`, normalised as in training: with mean 0 and standard deviation 1 in each channel.
 
         Args:
             x: shape (batch, channels, *space); as stored (uint8 images, int16 sound), or floats with 1 for full scale.
@@ -100,11 +101,11 @@ class Metadata:
             raise ArrnError(
                 f"floats should have 1 for full scale, but the largest is {largest:.4g}: give samples as they are "
                 "stored (uint8 images, int16 sound), or divide floats of 0 to 255 by 255; samples that are normalised "
-                "already need no second time"
+                "already must not be normalised again"
             )
 
     def for_classes(self, count: int) -> Metadata:
-        """The same for a network of `count` classes: the names of another number of classes are not theirs.
+        """The same metadata for a network of `count` classes, without the class names if their number differs.
 
         >>> Metadata(class_names=("cat", "dog")).for_classes(3).class_names is None
         True
@@ -122,8 +123,7 @@ class Metadata:
     def check_classes(self, count: int | None) -> None:
         """Refuses the names of another number of classes than `count` (None: not known).
 
-        They are not just dropped: whoever wrote them meant something by them, and an answer by the wrong name, or by
-        none, would not show it.
+        Names are refused rather than dropped: answers with wrong names, or without names, would hide the mistake.
         """
         if count is not None and self.class_names is not None and len(self.class_names) != count:
             raise ArrnError(
@@ -133,10 +133,10 @@ class Metadata:
 
 
 def read_metadata(inputs: Mapping[str, Any]) -> Metadata:
-    """The metadata that a file holds; what it leaves out is not known.
+    """The metadata that a file holds; fields that the file leaves out are not known.
 
     Raises:
-        ArrnError: for a value that cannot be meant.
+        ArrnError: for a value that makes no sense.
     """
 
     def numbers(name: str) -> tuple[float, ...] | None:

@@ -49,13 +49,13 @@ def save(
 ) -> None:
     """Writes a network to the directory `path`, whole or not at all.
 
-    The file holds the weights and what rebuilds the network: the name and options of `create_model`, or those of a
-    transplant's source in timm or torchvision, or a builder of your own. If a network was saved there before, a crash
-    leaves either the old network or the new one, never a mixture.
+    The files hold the weights, and the name and options by which the network is built again: those of `create_model`,
+    those of a transplant's source in timm or torchvision, or those of a builder of your own. If a network was saved
+    there before, a crash leaves either the old network or the new one, never a mixture.
 
     Args:
         model: the network; wrappers of `torch.compile` and of data parallelism are left out.
-        path: the directory, made if need be.
+        path: the directory, which is made if it does not exist.
         metadata: normalisation, resampler and class names; by default ``model.metadata``.
         builder: for a network of your own, the function that builds it, as ``"package.module:function"``. The module
             is imported and the function called, to check that it builds this network; `load` then needs `imports`.
@@ -89,9 +89,9 @@ def load(
     Args:
         path: the directory; or ``"hf://OWNER/NAME"``, a repository on the Hugging Face hub, with ``@REVISION`` for a
             branch, a tag or a commit. The network then has a `hub_address`, which names the commit.
-        dtype: of the loaded network. None gives float32 for tensors that were saved in half precision, and leaves other
-            tensors as they were saved. ``"saved"`` keeps half precision too. A dtype such as ``torch.bfloat16`` or
-            ``torch.float64`` is given to every tensor of real numbers.
+        dtype: the dtype of the loaded network. None gives float32 for tensors that were saved in half precision, and
+            leaves other tensors as they were saved. ``"saved"`` keeps half precision too. A dtype such as
+            ``torch.bfloat16`` or ``torch.float64`` is given to every tensor of real numbers.
         imports: modules of your own, such as ``["package.module"]``, that build networks. Code that a file names runs
             only if its module is here.
 

@@ -35,22 +35,23 @@ def assert_exact_skipping(
 ) -> None:
     """Checks that a network, or a single level, skips exactly what it should, and that this makes a difference.
 
-    Of a network, at every size: the answer with skipping is the answer of all levels, from the network and from
-    `at_resolution`; so is each feature map; the blocks of the levels above do not run. With all details in the input
-    every one of these blocks changes the answer. Of a level: a signal without details gives the same whether its block
-    runs or not, one with details does not.
+    For a network, at every size: the answer and each feature map with skipping equal those of all levels, from the
+    network and from `at_resolution`; the blocks of skipped levels do not run; and each of these blocks changes the
+    answer to an input with all details. For a level: the block has no effect on a signal without details, and has an
+    effect on a signal with details.
 
     A deep copy is checked, in evaluation mode, with its norms drawn at random (`awaken_norms`): a block at its
-    default initialisation hardly matters, so that a mistake in it would not show.
+    default initialisation hardly matters, so a mistake in the block would not show.
 
     Args:
-        module: the network or the level; it stays as it is.
-        sizes: of the inputs; by default every grid of the ladder, one size between each two, and one below the base.
-        policy: as in `ARRN.forward`. Under ``"cheap"`` inputs between two grids lose what the lower one cannot hold:
-            the answers compared are those to what is left.
-        tolerance: the largest difference, relative to the answer.
-        dtype: what the copy computes in; below float64 rounding asks for more tolerance.
-        seed: of norms and inputs.
+        module: the network or the level; it does not change.
+        sizes: the sizes of the inputs; by default every grid of the ladder, one size between each two grids, and one
+            below the base.
+        policy: as in `ARRN.forward`. Under ``"cheap"`` inputs between two grids lose the details that the lower grid
+            cannot hold; the answers to the remaining signal are compared.
+        tolerance: the largest allowed difference, relative to the answer.
+        dtype: the dtype in which the copy computes; below float64, rounding needs a larger tolerance.
+        seed: the seed of norms and inputs.
 
     Raises:
         AssertionError: with the level and the error.
@@ -114,7 +115,7 @@ def _check_network(
         with _running_blocks(model.levels) as ran:
             adapted = model(x, policy=policy)
         if ran != list(range(level, len(model.levels))):
-            raise AssertionError(f"{case}: the blocks of levels {ran} ran, expected those from {level} on alone")
+            raise AssertionError(f"{case}: the blocks of levels {ran} ran, expected only the levels from {level} on")
         _assert_close(adapted, full, f"{case}: with and without skipping the answers differ", model.kernel, tolerance)
         maps = zip(model.forward_levels(x, policy=policy), model.forward_levels(held, adapt=False), strict=True)
         for n, (adapted, full_map) in enumerate(maps):
@@ -139,7 +140,7 @@ def _check_level(
         size = format_grid(grid_of(x))
         if not covers(residual.next_size, grid_of(x)):
             raise ArrnError(
-                f"{name}: a signal of size {size} has details that are not to be skipped: give smaller sizes"
+                f"{name}: a signal of size {size} has details that this level must not skip: give smaller sizes"
             )
         smooth = resample(x, residual.size, residual.kernel)
         with _running_blocks([residual]) as ran:
@@ -172,7 +173,7 @@ def _difference(answer: torch.Tensor, expected: torch.Tensor) -> float:
 def _assert_close(answer: torch.Tensor, expected: torch.Tensor, said: str, kernel: Kernel, tolerance: float) -> None:
     error = _difference(answer, expected)
     if not error <= tolerance:
-        cause = "" if kernel.exact else f"; {kernel} is not exact, as skipping exactly needs"
+        cause = "" if kernel.exact else f"; {kernel} is not exact, and exact skipping needs an exact kernel"
         raise AssertionError(f"{said} by {error:.2g}, more than {tolerance:g}{cause}")
 
 
@@ -180,8 +181,8 @@ def _assert_matters(without: torch.Tensor, answer: torch.Tensor, name: str, tole
     effect = _difference(without, answer)
     if not effect > 100 * tolerance:
         raise AssertionError(
-            f"{name}: without its block the answer to a signal with all details changes by {effect:.2g} only, so that "
-            "skipping the block shows nothing: give weights that begin at zero other values"
+            f"{name}: the block changes the answer to a signal with all details by {effect:.2g} only, too little for "
+            "this check: give other values to weights that are zero"
         )
 
 

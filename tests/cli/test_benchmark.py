@@ -36,9 +36,9 @@ def test_everything_end_to_end(arrn_command: Command, tmp_path: Path) -> None:
     assert all(line in again for line in out.splitlines() if "│" in line)
     assert (tmp_path / "again.png").read_bytes() == picture.read_bytes()
     same = arrn_command("benchmark", "--compare", numbers, numbers).out
-    assert f"0 of {len(document['measurements'])} moved" in same
+    assert f"0 of {len(document['measurements'])} times changed" in same
     assert "+0.0%" in same
-    assert "not the same" not in same
+    assert "the runs differ" not in same
 
 
 def test_a_saved_network_is_measured_as_it_is_deployed(arrn_command: Command, finished: Path, tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ def test_a_comparison_marks_what_moved_and_tells_what_is_missing(arrn_command: C
         paths.append(tmp_path / f"{name}.json")
         paths[-1].write_text(json.dumps(document))
     out = arrn_command("benchmark", "--compare", *paths).out
-    assert "not the same: commit: a -> b" in out
+    assert "the runs differ: commit: a -> b" in out
     assert "-50.0% │ *" in out
     assert f"only in {paths[0]}: step: c, old" in out
     assert f"only in {paths[1]}: step: c, new" in out
-    assert "1 of 1 moved" in out
+    assert "1 of 1 times changed" in out
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_comparison_marks_what_moved_and_tells_what_is_missing(arrn_command: C
         (["--batch", "few"], "--batch takes whole numbers"),
         (["--resolutions", "8,x"], "--resolutions takes whole numbers"),
         (["--plot", "x.jpg"], "--plot takes a file ending in .png or .svg, got 'x.jpg'"),
-        (["step", "--plot", "x.png"], "--plot draws inference, which 'step' does not measure"),
+        (["step", "--plot", "x.png"], "--plot draws times of inference, which 'step' does not measure"),
         (["--load", "a.json"], "a.json is missing"),
         (["--compare", "a.json"], "requires 2 arguments"),
         (["--compare", "a.json", "b.json"], "a.json is missing"),

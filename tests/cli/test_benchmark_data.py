@@ -69,7 +69,7 @@ def test_what_cannot_be_measured_is_refused(
         assert "--gigabytes " in refused("--data", root, "--gigabytes", wrong)
     assert "--workers must be 0 to 1,000, got -1" in refused("--data", root, "--workers", -1)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: Free())
-    assert "has 1e-06 GB of disk left, and the copies take 2.0 GB" in refused("--data", root)
+    assert "has 1e-06 GB of disk free, and the copies take 2.0 GB" in refused("--data", root)
     with pytest.raises(ArrnError, match="set TMPDIR to a folder on a larger disk"):
         repeat_shards(training_shards(root), tmp_path, 1e6)
 

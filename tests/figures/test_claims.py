@@ -56,7 +56,7 @@ def test_a_transplant_below_its_original_is_listed_with_the_resolutions() -> Non
     found = [results["resnet18"], dataclasses.replace(results["arrn_resnet18"], report=report)]
     text = claims_page(group_runs(found)).text
     assert text is not None
-    title = "Transplants that are below their originals at some resolution"
+    title = "Transplants below their originals, in points of accuracy at each resolution"
     assert f"{title}:\n\n- sample, `arrn_resnet18`: by 31.0 at 32, " in text
 
 

@@ -134,10 +134,10 @@ def test_a_network_of_fixed_resolution_is_taken_out_of_its_wrapper() -> None:
         (
             with_layer(nn.BatchNorm2d(8, track_running_stats=False)),
             "difference",
-            "the run of layers from 32 to 16 makes no residual in form 'difference': submodule '3' (BatchNorm2d) lets",
+            "from 32 to 16 cannot become a residual in form 'difference': submodule '3' (BatchNorm2d) lets",
             "; form='paper' takes it",
         ),
-        (after_zeros(Unit()), None, "has no answer to zero", "to build it all the same"),
+        (after_zeros(Unit()), None, "returns NaN or infinity for an all-zero input", "to build it all the same"),
         (after_zeros(Unit()), "difference", "returns NaN or infinity", "to build it all the same"),
         (Positioned(), "difference", "works at 32 but not at 1056", "ties it to one grid"),
         (plain(), "diference", "unknown form 'diference'", "did you mean 'difference'?"),

@@ -119,7 +119,7 @@ def decoder() -> nn.Module:
         (lambda: arrn.transplant(Resized(), 32), "depends on the position, because of interpolate() in its forward"),
         (
             lambda: arrn.transplant(nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, bias=False), Unit(), *plain()), 32),
-            "the run of layers from 32 to 16 has no answer to zero, because of truediv() in '1'",
+            "from 32 to 16 returns NaN or infinity for an all-zero input, because of truediv() in '1'",
         ),
         (lambda: arrn.transplant(Branching(), 32), "`if x.mean() > 0:`"),
         (lambda: arrn.transplant(TwoAnswers(), 32), "must return one tensor, but it returns a tuple"),

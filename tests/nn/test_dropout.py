@@ -231,7 +231,7 @@ def test_with_the_rates_of_shares_that_part_of_the_samples_is_left_at_each_resol
         ({32: -0.5}, [32, 16], "share of 32 must be a number of at least 0, got -0.5"),
         ({32: float("nan")}, [32, 16], "share of 32 must be"),
         ({}, [32, 16], "some resolution must have a share above 0"),
-        ({16: 1.0}, [16, 16], "tell the levels apart"),
+        ({16: 1.0}, [16, 16], "shares need a resolution for each level"),
     ],
 )
 def test_shares_that_dropout_cannot_give_are_refused(shares: dict[int, float], steps: list[int], message: str) -> None:

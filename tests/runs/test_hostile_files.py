@@ -142,15 +142,15 @@ def test_a_strangers_run_is_resumed_or_refused_in_one_line(
     [
         ({"tensors": {"optimizer.999999999999.exp_avg": torch.zeros(1)}}, "there is no parameter 999999999999"),
         ({"tensors": {"optimizer.-1.exp_avg": torch.zeros(1)}}, "there is no parameter -1"),
-        ({"tensors": {"optimizer.0.magic": torch.zeros(1)}}, "is not of this optimiser, which keeps step, exp_avg"),
+        ({"tensors": {"optimizer.0.magic": torch.zeros(1)}}, "not belong to this optimiser, which keeps step, exp_avg"),
         ({"tensors": {"optimizer.0.exp_avg": torch.zeros(())}}, r"exp_avg has shape \(\), expected \(\d"),
         ({"tensors": {"optimizer.0.step": torch.zeros(4)}}, r"has shape \(4,\), expected \(\)"),
         ({"only": ("model.", "optimizer.0.step")}, "the state of the optimiser is incomplete"),
         ({"facts": {"totals": [float("inf"), 1, 2]}}, "does not tell how far its epoch was"),
         ({"facts": {"totals": [1e308, 1, 2]}}, "does not tell how far its epoch was"),
         ({"facts": {"totals": [1.0, -1, 2]}}, "does not tell how far its epoch was"),
-        ({"epoch": 7}, "is of no run of 2 epochs of 5 steps: it is after epoch 7, step 0"),
-        ({"step": 6}, "is of no run of 2 epochs of 5 steps: it is after epoch 1, step 6"),
+        ({"epoch": 7}, "does not belong to a run of 2 epochs of 5 steps: it is after epoch 7, step 0"),
+        ({"step": 6}, "does not belong to a run of 2 epochs of 5 steps: it is after epoch 1, step 6"),
     ],
 )
 def test_a_checkpoint_that_is_whole_but_wrong_is_refused(

@@ -213,7 +213,7 @@ def test_a_checkpoint_of_another_network_is_refused(easy: Path, tmp_path: Path) 
         train_tiny(easy, out, **RECIPES["adamw"])
     name = "checkpoint-0001.safetensors"
     (out / "checkpoints" / name).write_bytes((tmp_path / "other" / "checkpoints" / name).read_bytes())
-    with pytest.raises(ArrnError, match="the checkpoint is not of this network"):
+    with pytest.raises(ArrnError, match="the checkpoint does not belong to this network"):
         train_tiny(easy, out, resume=True, **RECIPES["adamw"])
 
 

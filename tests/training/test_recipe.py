@@ -156,7 +156,7 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         ("shares = {top = 1.0}", "shares must be a table of resolutions and their shares"),
         ("shares = 0.5", "shares must be a table of resolutions and their shares"),
         ("shares = [32, 16]", "shares must be a table of resolutions and their shares"),
-        ("final_shares = {32 = 1.0}", "final_shares take over from shares, which this recipe has none of"),
+        ("final_shares = {32 = 1.0}", "final_shares replace shares late in training, but this recipe has no shares"),
         ("shares_change_at = 1.0", "shares_change_at must be a number between 0 and 1"),
         ("epochs == 3", "is not valid TOML"),
         ("epochs = " + "[" * 5000, "is not valid TOML"),

@@ -35,7 +35,7 @@ def plot_efficiency(report: BenchmarkReport, path: Path) -> Path:
     """
     panels = efficiency_panels(report.measurements)
     if not panels:
-        raise ArrnError("there is no inference to plot: benchmark inference, or all")
+        raise ArrnError("these numbers hold no times of inference to plot: run arrn benchmark inference")
     title = f"Inference on {machine_of(report.provenance)}"
     try:
         return save_figure(draw_efficiency(panels, title), path)

@@ -215,7 +215,7 @@ def _check(report: LoadReport) -> None:
     if report.wrong or report.lost:
         raise RunError(f"{report.wrong} answers were wrong and {report.lost} were lost: {'; '.join(report.words)}")
     if not report.answers:
-        raise RunError("the server gave no answer in the time there was: give more --seconds")
+        raise RunError("the server gave no answer within --seconds: give a larger number")
 
 
 def _measurement(

@@ -98,7 +98,7 @@ def repeat_shards(shards: Sequence[StoredFile], folder: Path, size: float) -> in
     missing, free = size - have, shutil.disk_usage(folder).free
     if missing > 0.95 * free:
         raise ArrnError(
-            f"{folder} has {in_gigabytes(free)} of disk left, and the copies take {in_gigabytes(missing)}: give less "
+            f"{folder} has {in_gigabytes(free)} of disk free, and the copies take {in_gigabytes(missing)}: give less "
             "with --gigabytes, or set TMPDIR to a folder on a larger disk"
         )
     for number, shard in islice(enumerate(cycle(shards)), len(there), None):

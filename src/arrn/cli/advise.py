@@ -21,7 +21,7 @@ def advise(
         int | None, typer.Option(help="Samples per second of sound. Clips of another rate are resampled.")
     ] = None,
     aspect: Annotated[
-        str | None, typer.Option(help="What is done with images of other proportions: stretch, pad or crop.")
+        str | None, typer.Option(help="How to fit images of other proportions: stretch, pad or crop.")
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",

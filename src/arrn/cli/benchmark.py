@@ -28,9 +28,8 @@ def benchmark(
     subject: Annotated[
         str,
         typer.Argument(
-            help="What to measure: step, inference, resampling, depthwise, augmentation, recipe, deploy, "
-            "load, data, or all that is "
-            "measured of a model."
+            help="What to measure: step, inference, resampling, depthwise, augmentation, recipe, deploy, load or data; "
+            "all is every subject but load and data."
         ),
     ] = "all",
     *,
@@ -76,8 +75,8 @@ def benchmark(
     seconds: Annotated[
         float,
         typer.Option(
-            help="For load: how long the load lasts. Measuring the rates takes half as long again. For data: how long "
-            "the rounds of one way take, three times."
+            help="For load: how long the load lasts; measuring the rates takes half of this time in addition. For "
+            "data: how long the rounds of one size take."
         ),
     ] = 120,
     data: Annotated[
@@ -91,7 +90,7 @@ def benchmark(
     ] = None,
     load: Annotated[
         Path | None,
-        typer.Option(metavar="A.json", help="Measure nothing: show, or plot, numbers that --json wrote before."),
+        typer.Option(metavar="A.json", help="Measure nothing: show, or plot, numbers that --json wrote earlier."),
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
@@ -135,7 +134,7 @@ def benchmark(
         return
     subjects = pick_subjects(subject)
     if plot is not None and "inference" not in subjects:
-        raise ArrnError(f"--plot draws inference, which {subject!r} does not measure: benchmark inference, or all")
+        raise ArrnError(f"--plot draws times of inference, which {subject!r} does not measure: give inference")
     settings = BenchmarkSettings(
         model=model,
         options=assignments("--option", option or []),
@@ -171,7 +170,7 @@ def _show(subject: str, report: BenchmarkReport) -> None:
 
     measurements = [measured for measured in report.measurements if measured.subject == subject]
     if not measurements:
-        say(f"{subject}: this model has nothing to measure there")
+        say(f"{subject}: nothing to measure for this model")
         return
     if subject == "inference":
         for batch in dict.fromkeys(measured.facts["batch"] for measured in measurements):
@@ -214,10 +213,10 @@ def _compare(before: Path, after: Path) -> None:
 
     comparison = compare(read_benchmark(before), read_benchmark(after))
     for difference in comparison.differences:
-        say(f"not the same: {difference}")
+        say(f"the runs differ: {difference}")
     print_wide(comparison_table(comparison, before.name, after.name))
     for missing, where in ((comparison.gone, before), (comparison.new, after)):
         for line in missing:
             say(f"only in {where}: {line}")
     moved = sum(change.moved for change in comparison.changes)
-    say(f"{moved} of {len(comparison.changes)} moved beyond the spread of either run")
+    say(f"{moved} of {len(comparison.changes)} times changed by more than the spread of either run")

@@ -28,7 +28,7 @@ Data = Annotated[
 
 MaxPixels = Annotated[
     int | None,
-    typer.Option(min=1, help="Refuse images of more pixels, or volumes of more voxels [default: 64 million]."),
+    typer.Option(min=1, help="Refuse images with more pixels, or volumes with more voxels [default: 64 million]."),
 ]
 """The flag --max-pixels of every command that reads images."""
 

@@ -46,7 +46,7 @@ def evaluate(
     adapt: Annotated[
         bool | None, typer.Option("--adapt/--no-adapt", help="Skip levels, or run all levels [default: both].")
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Another data set than that of the run.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Evaluate on this data set instead of the run's own.")] = None,
     data: Data = None,
     split: Annotated[
         str, typer.Option(help="The split: test, validation (what --holdout kept out of training) or train.")
@@ -58,7 +58,7 @@ def evaluate(
             "saved with]."
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples per run of the network.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="The batch size.")] = 256,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -81,7 +81,7 @@ def evaluate(
         bool,
         typer.Option(
             "--cascade",
-            help="Measure the cascade: inputs climb from the lowest level until the network is confident; "
+            help="Measure the cascade, which runs more levels until the network is confident: "
             "accuracy over average "
             "cost.",
         ),
@@ -95,9 +95,7 @@ def evaluate(
     ] = None,
     aspect: Annotated[
         str | None,
-        typer.Option(
-            help="What is done with images of other proportions: stretch, pad or crop [default: as in training]."
-        ),
+        typer.Option(help="How to fit images of other proportions: stretch, pad or crop [default: as in training]."),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read.")] = False,
     checkpoint: Annotated[

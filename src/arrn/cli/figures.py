@@ -28,7 +28,7 @@ def figures(
         ),
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(help="What `arrn reproduce` wrote [default: results, if it is there].")
+        Path | None, typer.Option(help="The folder that `arrn reproduce` wrote [default: results, if it exists].")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for the figures.")] = Path("figures"),
     network: Annotated[
@@ -42,7 +42,7 @@ def figures(
         typer.Option(help="The image for skipping, pyramid, features and bandwidth [default: an image of the sample]."),
     ] = None,
 ) -> None:
-    """Draw the paper's figures as PNG and SVG, and tables as Markdown, from the results that there are.
+    """Draw the paper's figures as PNG and SVG, and tables as Markdown, from the existing results.
 
     The command names what a figure lacks: runs that were not made, times that were not measured. The figures skipping,
     pyramid, features and bandwidth need no results. The same results give the same files, byte for byte.

@@ -56,9 +56,7 @@ def predict(
     max_pixels: MaxPixels = None,
     aspect: Annotated[
         str | None,
-        typer.Option(
-            help="What is done with images of other proportions: stretch, pad or crop [default: as in training]."
-        ),
+        typer.Option(help="How to fit images of other proportions: stretch, pad or crop [default: as in training]."),
     ] = None,
 ) -> None:
     """Classify pictures, sounds or volumes, each at the level of the network that fits its size.

@@ -57,7 +57,7 @@ def reproduce(
             "ended, never, or only, which trains nothing."
         ),
     ] = "after",
-    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show what there is to do.")] = False,
+    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show the runs and their state.")] = False,
 ) -> None:
     """Train and evaluate the networks of the paper's experiments, and rivals that the paper left out.
 

@@ -28,10 +28,10 @@ def serve(
     delay: Annotated[str, typer.Option(help="How long an input may wait for other inputs of its level.")] = "5ms",
     batch: Annotated[int, typer.Option(help="The most inputs that run together.")] = 32,
     workers: Annotated[int, typer.Option(help="How many threads run the network.")] = 1,
-    max_body: Annotated[str, typer.Option(help="Refuse requests of more bytes.")] = "32MB",
-    max_files: Annotated[int, typer.Option(help="Refuse requests of more files.")] = 64,
+    max_body: Annotated[str, typer.Option(help="Refuse requests with more bytes than this.")] = "32MB",
+    max_files: Annotated[int, typer.Option(help="Refuse requests with more files than this.")] = 64,
     max_pixels: Annotated[
-        int, typer.Option(help="Refuse images of more pixels, or volumes of more voxels.")
+        int, typer.Option(help="Refuse images with more pixels, or volumes with more voxels.")
     ] = 16_000_000,
     max_waiting: Annotated[
         int, typer.Option(help="The most inputs that wait at the same time; a request beyond that is answered by 429.")
@@ -40,7 +40,7 @@ def serve(
     receive: Annotated[str, typer.Option(help="How long a request may take to arrive.")] = "20s",
     answer: Annotated[str, typer.Option(help="How long an answer may take.")] = "60s",
     stop: Annotated[
-        str, typer.Option(help="How long a stopping server goes on with the requests that it accepted.")
+        str, typer.Option(help="How long a stopping server continues to work on accepted requests.")
     ] = "30s",
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Write a line for each request.")] = False,
     policy: Annotated[

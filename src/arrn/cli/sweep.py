@@ -94,15 +94,15 @@ def sweep(
     out: Annotated[Path, typer.Option(help="The folder for runs, table and picture.")] = Path("runs/sweep"),
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
-    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show what there is to do.")] = False,
+    list_: Annotated[bool, typer.Option("--list", "--dry-run", help="Only show the runs and their state.")] = False,
 ) -> None:
     """Search for a better design: train many and compare them on images held out of the training set.
 
-    Every combination is trained. With --trials, Optuna draws some of them, more of the kind that did well. With
-    --rounds, most designs are trained for fewer epochs only. The test set is not used. Options that are not given are
+    Every combination is trained. With --trials, Optuna draws some of them, more and more like the best so far.
+    With --rounds, most designs are trained for fewer epochs only. The test set is not used. Options left out are
     those of the data set's own design. The last value of a list is that of the base; the values before it are fitted
     to each ladder: a depth of 1,1,2 becomes 1,1,1,2 on four sizes and 1,2 on two. Finished runs are skipped and
-    interrupted runs continue. A search by Optuna continues too: it is kept in --out.
+    interrupted runs continue. A search by Optuna continues too: --out holds its state.
 
     Examples:
 

@@ -65,7 +65,7 @@ def train(
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any option of the model; repeatable.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of everything random.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of all random numbers.")] = None,
     holdout: Annotated[
         int | None, typer.Option(help="How many samples to keep out of the training set, for validation.")
     ] = None,
@@ -89,7 +89,7 @@ def train(
     aspect: Annotated[
         str | None,
         typer.Option(
-            help="What is done with images of other proportions than the network's grids: stretch, pad (with mirrored "
+            help="How to fit images of other proportions than the network's grids: stretch, pad (with mirrored "
             "edges) or crop (to the middle) [default: stretch]."
         ),
     ] = None,

@@ -228,8 +228,8 @@ def _ahead(run: Run, of: Run) -> str:
 
 
 _EXCEPTIONS: Mapping[str, Callable[[str, Sequence[Run]], list[str]]] = {
-    "Networks that are above the ARRN with Laplacian dropout at some resolution": _networks_above,
-    "Transplants that are below their originals at some resolution": _transplants_below,
+    "Networks above the ARRN with Laplacian dropout, in points of accuracy at each resolution": _networks_above,
+    "Transplants below their originals, in points of accuracy at each resolution": _transplants_below,
 }
 
 

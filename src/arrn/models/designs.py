@@ -24,7 +24,7 @@ class Design:
         depth: depthwise convolutions per block at each size.
         num_classes: the classes of the data set it was designed for.
         dropout: Laplacian dropout's p, the probability of dropping each block.
-        policy: the level for inputs between two sizes, as the paper evaluates its data set.
+        policy: the entry level of inputs between two sizes, as in the paper's evaluation of the data set.
         ndim: axes of space: 1 (sound), 2 (images), 3 (volumes).
         in_channels: channels of the inputs it was designed for.
         repeats: blocks at each size, or one number for all.

@@ -31,17 +31,17 @@ from arrn.signal.kernels import kernel as as_kernel
 
 @dataclass(frozen=True, kw_only=True)
 class GatedOptions(AdaptiveOptions):
-    """What a gated network can be told.
+    """The options of a gated network.
 
     Attributes:
         sizes: the ladder, highest first, base last; numbers, or tuples where axes differ.
-        width: channels of the top level. Each level below has 3/4 of it more, the base's own entry 7/8 of it, and what
-            follows the base's grid 4 times as many; in multiples of 4.
+        width: channels of the top level. Each level below has 3/4 of `width` more than the level above; the base's own
+            entry has 7/8 of `width`, and the layers behind the base's grid 4 times `width`; in multiples of 4.
         repeats: residual blocks on the grid of each level above the base, before the block that hands down: one number
             or one for each.
         base_repeats: residual blocks behind the base's own grid.
         ndim: axes of space: 1 (audio), 2 (images), 3 (volumes).
-        threshold: details of that root mean square open a level's gate half, in units of the (normalised) input.
+        threshold: details with this root mean square open a level's gate half, in units of the (normalised) input.
         blockless: sizes between those of the ladder or under the base's, highest first, that Laplacian dropout also
             drops to, without a block of their own; ``"between"``: three quarters of each size, and half of the base's.
         head_dropout: dropout before the classifier.

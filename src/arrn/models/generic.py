@@ -52,7 +52,7 @@ class DesignOptions(AdaptiveOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LadderOptions(DesignOptions):
-    """What the generic builder can be told: all that `DesignOptions` has, and the ladder.
+    """The options of the generic builder: those of `DesignOptions`, and the ladder.
 
     Attributes:
         sizes: the ladder, highest first, base last; numbers, or tuples where axes differ.

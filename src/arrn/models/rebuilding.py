@@ -36,7 +36,7 @@ def config_for(
     if builder is not None:
         return _config_with(builder, options, model)
     if options is not None:
-        raise ArrnError("options are those of a builder of your own: give builder='package.module:function' too")
+        raise ArrnError("options are for a builder of your own: also give builder='package.module:function'")
     if getattr(model, "config", None) is not None:
         return config_of(model)
     if isinstance(model, Transplant) and (found := _config_of_transplant(model)) is not None:

@@ -124,7 +124,7 @@ def build_model(name: str, builder: Builder, options: dict[str, Any]) -> nn.Modu
     backbone = {} if takes_any else {key: options.pop(key) for key in BACKBONE_OPTIONS - named.keys() & options.keys()}
     features_only = bool(backbone.get("features_only", False))
     if backbone.get("out_indices") is not None and not features_only:
-        raise ArrnError("out_indices are of the feature maps of a backbone: give features_only=True too")
+        raise ArrnError("out_indices choose feature maps of a backbone: also give features_only=True")
     for option in [] if takes_any else [option for option in options if option not in named]:
         if option not in _RETIRED:
             raise unknown_name(f"option of model {name!r}:", option, named)

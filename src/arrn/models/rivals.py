@@ -105,8 +105,8 @@ class SwitchableNetwork(ResampledNetwork):
     """Shared convolutions, private batch norms per resolution, as in Resolution Switchable Networks
     (Wang et al., ECCV 2020).
 
-    An input is taken to the lowest of `sizes` that holds it and runs there, on as few samples, with
-    that size's own batch norms. Train it on all of its sizes.
+    An input is taken to the lowest of `sizes` that holds it, and runs on this grid with the batch norms of
+    this size. Train the network on all of its sizes.
 
     Args:
         network: a convolutional network that takes any size; its batch norms are replaced.
@@ -154,8 +154,8 @@ def build_resnet18_switchable(options: SwitchableOptions) -> SwitchableNetwork:
 class SpectralConv2d(nn.Module):
     """Multiplies the lowest `modes` Fourier coefficients along each axis by learned complex matrices.
 
-    Periodic, cell-centred grid. A grid too small for some of the modes simply does not have them. Signals
-    that both grids hold are treated alike at either resolution.
+    Periodic, cell-centred grid. A grid that is too small for some of the modes leaves them out. A signal
+    that two grids hold is treated alike on both.
 
     Shape: (batch, in_features, height, width) -> (batch, out_features, height, width).
     """

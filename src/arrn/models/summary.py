@@ -24,11 +24,11 @@ class ModelSummary:
         name: the name that `create_model` takes.
         kind: "adaptive" (an ARRN), "fixed", "switchable" or "any size".
         grids: the sizes it runs at, highest first.
-        parameters: in all.
-        base_parameters: what the lowest resolution needs; the same as `parameters` unless adaptive.
+        parameters: all parameters.
+        base_parameters: the parameters that the lowest resolution needs; equal to `parameters` unless adaptive.
         multiply_adds: for one input at each of `grids`.
         projection_parameters: how many of `parameters` are the projections A_0 ... A_m of an adaptive network; in
-            a transplant, all that its source did not have.
+            a transplant, all parameters that its source did not have.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ModelSummary:
 
     @property
     def source_parameters(self) -> int:
-        """What a transplant took from its source: everything but the projections."""
+        """The parameters that a transplant took from its source: all except the projections."""
         return self.parameters - self.projection_parameters
 
 

@@ -33,18 +33,18 @@ from arrn.signal.kernels import kernel as as_kernel
 
 @dataclass(frozen=True, kw_only=True)
 class TiedOptions(AdaptiveOptions):
-    """What a tied network can be told.
+    """The options of a tied network.
 
     Attributes:
         sizes: the ladder, highest first, base last; numbers, or tuples where axes differ.
         width: channels of the CNN's first stage. Each stage has twice those before it, on half the grid.
         repeats: residual blocks in each stage, one number for each stage.
-        own_repeats: residual blocks of each level's own, before those that all share: one number for each level and the
-            base; a shorter list goes on with zeros.
-        lift: how many times larger than its own grid the grid is on which a level works: one number for the base, or
-            one for each level and the base; 1 leaves it as it is.
+        own_repeats: residual blocks that belong to one level alone, before the shared blocks: one number for each level
+            and the base; missing numbers at the end are zeros.
+        lift: the grid on which a level works, as a multiple of the level's own grid: one number for the base, or one
+            for each level and the base; 1 is the level's own grid.
         ndim: axes of space: 1 (audio), 2 (images), 3 (volumes).
-        threshold: details of that root mean square open a level's gate, in units of the (normalised) input.
+        threshold: details with this root mean square open a level's gate, in units of the (normalised) input.
         blockless: sizes between those of the ladder or under the base's, highest first, that Laplacian dropout also
             drops to, without a block of their own; ``"between"``: three quarters of each size, and half of the base's.
         head_dropout: dropout before the classifier.

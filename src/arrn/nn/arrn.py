@@ -26,23 +26,23 @@ from arrn.signal.resample import resample_in_network
 class ARRN(LaplacianChain, Network):
     """One network for every resolution: low-resolution inputs skip the high-resolution residuals.
 
-    ``model(x)`` takes a signal of any size, finds its level on the ladder and runs the levels from
-    there down. With a perfect kernel, in evaluation mode, the answer is the same, to rounding, as that of
+    ``model(x)`` takes a signal of any size, finds its level on the ladder and runs this level and
+    all levels below. With a perfect kernel, in evaluation mode, the answer is the same, to rounding, as that of
     interpolating the signal to the top grid and running every level (``model(x, adapt=False)``).
 
     Args:
-        stem: A_0, from the input's channels to the first residual's features.
+        stem: the projection A_0, from the input's channels to the first residual's features.
         residuals: the levels, highest resolution first; sizes and features must connect.
         base: the block on the last residual's `next_size`; always runs.
         head: from the base's output to the logits, such as `Head`.
         dropout: a `LaplacianDropout`, or its p: one number, the probability of dropping each residual; or one per
             residual and size in `blockless`, highest first.
         policy: the level for sizes between two grids. ``"exact"`` takes the next higher grid and
-            interpolates up; ``"cheap"`` takes the next lower one and smooths down. Below the base
-            both interpolate up to it; above the top both smooth down to it.
+            interpolates up; ``"cheap"`` takes the next lower grid and smooths down. Inputs
+            below the base are interpolated up to the base, and inputs above the top are smoothed down to the top.
         blockless: sizes between those of the ladder or below the base's, highest first, to which dropout also lowers
-            samples (`BlocklessLevel`), so that the network learns such inputs. Where p is one number, the sizes on
-            a residual's grid share it with that residual (`rates_between`), and it becomes one p for each.
+            samples (`BlocklessLevel`), so that the network learns such inputs. If p is one number, the sizes on
+            a residual's grid share this p with the residual (`rates_between`).
 
     >>> from arrn.nn import Head, InvertedBlock, LaplacianResidual, Projection, ResidualBase
     >>> model = ARRN(
@@ -116,7 +116,7 @@ class ARRN(LaplacianChain, Network):
 
     @property
     def projection_parameters(self) -> int:
-        """The parameters of A_0 ... A_m; in a transplant, those that its source did not have."""
+        """The number of parameters of A_0 ... A_m; in a transplant, the parameters that the source did not have."""
         return sum(map(count_parameters, [self.stem, *(residual.projection for residual in self.levels)]))
 
     def level(self, size: Size, policy: Policy | None = None) -> int:
@@ -159,19 +159,20 @@ class ARRN(LaplacianChain, Network):
     ) -> list[torch.Tensor]:
         """The last signal on each grid, highest resolution first: feature maps for tasks other than classification.
 
-        Map n has the grid ``sizes[n]`` and the same channels whatever the input. Of a level that runs it is the signal
-        that the level received and what its block added to that signal on the same grid; a block that strides adds
-        nothing there. Of a skipped level it is the input on that grid, through the projections A_0 ... A_n: what the
-        level would have if it ran, exactly for a perfect kernel. The base's answer is the last map; where the base
-        strides, what the base received is the one before.
+        Map n has the grid ``sizes[n]`` and the same channels for every input. For a level that runs, the map is the
+        signal that the level received plus the contribution of its block on the same grid; a block that strides adds
+        nothing on this grid. For a skipped level, the map is the input on this grid, through the projections A_0 ...
+        A_n; with a perfect kernel this is exactly the map that the level would give if it ran. The last map is the
+        output of the base; if the base strides, the map before is the input of the base.
 
-        Samples whose levels are dropped in training get the maps of an input of that lower resolution.
+        A sample whose levels are dropped in training gets the maps of an input of the lower resolution.
 
         Args:
             x: as in `forward`.
             adapt: as in `forward`.
             policy: as in `forward`.
-            indices: the numbers of the maps that are wanted, from 0 on; None is all. Levels below the last do not run.
+            indices: the numbers of the wanted maps, counted from 0; None is all maps. Levels below the last wanted map
+                do not run.
 
         Returns:
             Maps of shape (batch, features, *grid), in descending order.
@@ -281,9 +282,9 @@ def _check_links(stem: Projection, residuals: Sequence[LaplacianResidual]) -> No
 class AdaptedARRN(LaplacianChain):
     """What `ARRN.at_resolution` returns: a plain module for inputs of one size.
 
-    It shares the residuals, base and head that it keeps with the network it came from; the chain of
-    skipped projections is folded, in float64, into one new parameter. It takes one size only, so what
-    it does never depends on the shape of its input, and it compiles and exports on its own.
+    This module shares its residuals, base and head with the network it came from; the chain of
+    skipped projections is folded, in float64, into one new parameter. The module takes one size only, so its
+    computation never depends on the shape of the input, and it compiles and exports on its own.
 
     Shape: (batch, in_channels, *size) -> (batch, num_classes).
     """
@@ -354,7 +355,7 @@ class AdaptedARRN(LaplacianChain):
 class EveryLevel(nn.Module):
     """An ARRN that never skips: every input is interpolated to the top grid and runs every level.
 
-    What adaptation is compared with. Shares its modules with the network.
+    Adaptation is compared with this network. It shares its modules with the ARRN.
 
     Shape: (batch, in_channels, *space) -> (batch, num_classes).
     """

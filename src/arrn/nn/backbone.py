@@ -24,10 +24,10 @@ Reduction: TypeAlias = int | float | tuple[float, ...]
 
 
 class FeatureInfo:
-    """What the feature maps of a backbone are, in the form of timm's class of that name.
+    """Facts about the feature maps of a backbone, with the interface of timm's class of the same name.
 
-    Without an index, methods describe the maps that the backbone returns; with an index, or a list of indices, they
-    describe these maps of all that the network has.
+    Without an index, methods describe the maps that the backbone returns. With an index, or a list of indices, methods
+    describe these maps, counted among all maps of the network.
 
     Args:
         info: for each map its ``num_chs``, ``reduction``, ``grid``, ``module`` and ``index``.
@@ -46,13 +46,13 @@ class FeatureInfo:
         self.out_indices = tuple(out_indices)
 
     def get(self, key: str, idx: int | Sequence[int] | None = None) -> Any:
-        """What is known under `key`, of one map or as a list of several."""
+        """The fact under `key`, for one map or as a list for several maps."""
         if isinstance(idx, int):
             return self.info[idx][key]
         return [self.info[n][key] for n in (self.out_indices if idx is None else idx)]
 
     def get_dicts(self, keys: Sequence[str] | None = None, idx: int | Sequence[int] | None = None) -> Any:
-        """All that is known, or what is known under `keys`, of one map or as a list of several."""
+        """All facts, or those under `keys`, for one map or as a list for several maps."""
 
         def told(n: int) -> dict[str, Any]:
             return {key: self.info[n][key] for key in (self.info[n] if keys is None else keys)}
@@ -64,7 +64,7 @@ class FeatureInfo:
         return self.get("num_chs", idx)
 
     def reduction(self, idx: int | Sequence[int] | None = None) -> Any:
-        """How many times coarser the grids of maps are than the top one (`Reduction`)."""
+        """How many times coarser the grids of maps are than the top grid (`Reduction`)."""
         return self.get("reduction", idx)
 
     def grid(self, idx: int | Sequence[int] | None = None) -> Any:
@@ -72,7 +72,7 @@ class FeatureInfo:
         return self.get("grid", idx)
 
     def module_name(self, idx: int | Sequence[int] | None = None) -> Any:
-        """The levels that maps are of."""
+        """The names of the levels that give the maps."""
         return self.get("module", idx)
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
@@ -94,9 +94,9 @@ class Backbone(Network):
     run.
 
     Args:
-        network: whose modules are shared; it stays as it is.
-        out_indices: the maps that are given, counted from the highest resolution, negative ones from the end; None is
-            all. Levels below the last of them do not run.
+        network: the network whose modules the backbone shares; the network itself does not change.
+        out_indices: the maps that the backbone returns, counted from the highest resolution; negative numbers count
+            from the end. None is all maps. Levels below the last returned map do not run.
 
     Shape: (batch, in_channels, *any) -> a list of (batch, features, *grid), in descending order.
 
@@ -145,7 +145,7 @@ class Backbone(Network):
 
     @property
     def num_classes(self) -> int:
-        """No classes: features."""
+        """0, since a backbone returns features instead of classes."""
         return 0
 
     @property  # type: ignore[override]  # it always has one
@@ -160,12 +160,12 @@ class Backbone(Network):
 
     @property
     def out_channels(self) -> list[int]:
-        """The channels of the maps, under the name that encoders of segmentation_models_pytorch have for them."""
+        """The channels of the maps, under the name that segmentation_models_pytorch uses for encoders."""
         channels: list[int] = self.feature_info.channels()
         return channels
 
     def level(self, size: Size, policy: Policy | None = None) -> int:
-        """The level at which an input of `size` enters; those above it are skipped."""
+        """The level at which an input of `size` enters; the levels above are skipped."""
         return self.network.level(size, policy)
 
     def entry_grid(self, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:

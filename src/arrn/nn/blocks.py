@@ -23,8 +23,8 @@ _CHANNEL_DROPOUTS = {1: nn.Dropout1d, 2: nn.Dropout2d, 3: nn.Dropout3d}
 class BatchRMSNorm(nn.Module):
     """Divides each channel by its root mean square over batch and space; no centring, no bias.
 
-    In training mode the batch's own mean square is used and averaged into `running_mean_square`; in
-    evaluation mode the running value is.
+    In training mode the norm uses the mean square of the batch, and averages it into `running_mean_square`; in
+    evaluation mode it uses the running value.
 
     Shape: (batch, features, *space), unchanged; any number of axes.
     """
@@ -122,10 +122,10 @@ class InvertedBlock(nn.Sequential):
 
 
 class ResidualStack(nn.Sequential):
-    """Blocks that each add to the signal: x + b(x), one after the other, for depth that trains easily.
+    """Blocks that each add to the signal: x + b(x), one after the other, so that deep levels train easily.
 
-    Zero stays zero if each block keeps it; context goes to every block, if they take it. A block must leave its input
-    as it is: not begin with an activation in place.
+    The stack preserves zero if each block does. Context goes to every block, if the blocks take context. A block must
+    not change its input in place, as an in-place activation at its beginning would.
 
     Shape: whatever the blocks keep, unchanged.
 
@@ -145,7 +145,7 @@ class ResidualStack(nn.Sequential):
 
 
 class ZeroPreservingBlock(nn.Module):
-    """A block with b(0) = 0 exactly, whatever the low band is: nothing to reject, texture energy stays.
+    """A block with b(0) = 0 exactly, whatever the low band is. It needs no constant rejection, so texture energy stays.
 
     No biases, activations that fix 0, norms that only scale (`BatchRMSNorm`), zero padding. The
     hidden channels are multiplied by ``2 sigmoid(W context + c)``, where the context is the low band
@@ -186,11 +186,11 @@ class ZeroPreservingBlock(nn.Module):
 
 
 class DenseBlock(nn.Sequential):
-    """What a pre-activation residual block adds to its signal: norm, activation and dense 3x3 convolution, twice.
+    """The branch of a pre-activation residual block: norm, activation and dense 3x3 convolution, twice.
 
-    For the difference form, where `ResidualStack` adds it to the signal, and for bases. The convolutions pad with
-    zeros, which CPUs and GPUs are fastest at, so the answer to a zero input is not constant over space and the
-    paper's form refuses it.
+    For bases, and for levels in the difference form or the gated form, where `ResidualStack` adds the branch to the
+    signal. The convolutions pad with zeros, which is the fastest padding on CPUs and GPUs. So the answer to a zero
+    input is not constant over space, and the paper's form refuses this block.
 
     Args:
         features: channels in and out.
@@ -231,7 +231,7 @@ class StridedBlock(nn.Module):
     """A pre-activation residual block that changes the number of channels, and may take every `stride`-th sample.
 
     Norm and activation, then two dense convolutions of 3 samples an axis with norm and activation between them; beside
-    them the shortcut, a convolution as long as its step. Zeros are padded.
+    them a shortcut, a convolution whose kernel is as long as its stride. Zeros are padded.
 
     Args:
         in_features: channels in.
@@ -334,8 +334,8 @@ class ResidualBase(nn.Module):
     """r + b(r) on the last grid: always run, without constant rejection.
 
     The residuals above contribute signals of zero mean, which average pooling would remove; the base
-    is what turns them into features that survive the pooling. The block must leave its input as it is: not begin
-    with an activation in place.
+    is what turns them into features that survive the pooling. The block must not change its input in
+    place, as an in-place activation at its beginning would.
 
     Shape: (batch, features, *space), unchanged.
     """
@@ -375,7 +375,7 @@ class Head(ClassifierHead):
         self.reset_classifier(num_classes)
 
     def reset_classifier(self, num_classes: int) -> None:
-        """A new linear layer for `num_classes` classes; with 0 the pooled features come out."""
+        """Gives the head a new linear layer for `num_classes` classes; with 0 the head returns the pooled features."""
         if num_classes < 0:
             raise ArrnError(f"num_classes must be 0 (features) or more, got {num_classes}")
         self.num_classes = num_classes

@@ -76,7 +76,7 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
     A fresh batch norm hides violations, so a deep copy is probed, in float64, in training and in
     evaluation mode, with its biases, affine parameters and running statistics drawn at random; the
     block itself and the random state are left alone. A block that declares ``preserves_zero`` must
-    answer exactly zero. Of a block on the meta device, which holds no numbers, only the output shape is
+    answer exactly zero. For a block on the meta device, which holds no numbers, only the output shape is
     found.
 
     Args:
@@ -106,16 +106,16 @@ def check_zero_constant(block: nn.Module, features: int, size: Size) -> tuple[in
 def check_hand_down(way: nn.Module, features: int, size: Grid, next_size: Grid, *, probe: bool = True) -> int:
     """Refuses a module that cannot take a block's contribution to the next grid; returns the channels that it gives.
 
-    The module must return a signal on `next_size`, return zero for zero in both modes, and return little for a
-    millionth of a signal. A contribution that should be zero is rounding noise in practice, and a norm of single
-    samples would make the noise as large as a signal.
+    The module must return a signal on `next_size`, return zero for zero in training and evaluation mode, and return a
+    small signal for a millionth of a signal. A contribution that should be zero is rounding noise in practice, and a
+    norm of single samples would make the noise as large as a signal.
 
     Args:
         way: the module, called on (batch, features, *size).
         features: the channels of its input.
         size: the grid of its input.
         next_size: the grid of its output.
-        probe: whether to check its answers, or their shape only.
+        probe: whether to check the values of its outputs, or only their shape.
 
     >>> check_hand_down(nn.Conv2d(4, 6, 2, stride=2, bias=False), 4, (8, 8), (4, 4))
     6

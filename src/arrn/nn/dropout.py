@@ -40,8 +40,8 @@ class Survivors(NamedTuple):
 class LaplacianDropout(nn.Module):
     """Draws, for each training batch, the levels that each sample skips: always the highest ones.
 
-    Level n is kept by itself with probability 1 - p_n and whenever a higher level was kept (the
-    paper's chain), so it is kept with probability q_n = 1 - p_1 ... p_n. With a perfect kernel,
+    Level n is kept if a higher level was kept, and otherwise with probability 1 - p_n (the paper's
+    chain). So level n is kept with probability q_n = 1 - p_1 ... p_n. With a perfect kernel,
     dropping levels is the same as lowering the resolution of the input. Evaluation mode drops nothing.
 
     Args:
@@ -51,9 +51,9 @@ class LaplacianDropout(nn.Module):
             samples, so the dropped work is not done and batch norm sees no zeroed samples;
             ``"batch"``, one draw for the whole batch, whose dropped blocks are not run.
         unbiased: with ``"stratified"``, floor(B q_n + u) with one u ~ U(0, 1) instead of rounding:
-            exact probabilities for small batches, at the price of shapes that change.
-        shuffled: with ``"stratified"``, batches come in a random order already and are taken as they come: the
-            first samples keep the most levels.
+            exact probabilities for small batches, but the shapes change from batch to batch.
+        shuffled: with ``"stratified"``, whether the samples of a batch are in random order already. If so, the first
+            samples of a batch keep the most levels.
 
     >>> LaplacianDropout((0.5, 0.5)).survival(levels=2)
     (0.5, 0.75)
@@ -84,7 +84,7 @@ class LaplacianDropout(nn.Module):
         return self.p
 
     def survival(self, levels: int, first: int = 0) -> tuple[float, ...]:
-        """q_n: how likely each level from `first` on is to be kept, when the input enters at `first`."""
+        """q_n: the probability that each level from `first` on is kept, when the input enters at `first`."""
         kept, dropped = [], 1.0
         for rate in self.rates(levels)[first:]:
             dropped *= rate
@@ -136,9 +136,9 @@ class BlocklessLevel(nn.Module):
     """A level without a block: in training it smooths the signal of some samples to the band of a lower grid.
 
     An input whose resolution lies between two grids, or below the base's, is interpolated up to the next grid. Without
-    such a level, the block there never sees a signal that smooth in training. Dropping to this level replaces r by
-    U D r, which is the same signal. The level has no block and no parameters, and has no effect in evaluation, so the
-    network stays exact. Beyond the paper.
+    such a level, the block on this grid never sees such a smooth signal in training. Dropping to this level replaces r
+    by U D r, which is the signal of such an input. The level has no block and no parameters, and has no effect in
+    evaluation, so the network stays exact. Beyond the paper.
 
     Args:
         size: the grid of the residual, or of the base, that follows.
@@ -154,7 +154,7 @@ class BlocklessLevel(nn.Module):
         if all(kernel.band(n) == kernel.band(m) for n, m in zip(size, lower, strict=True)):
             raise ArrnError(
                 f"{format_grid(size)} and {format_grid(lower)} hold the same band under {kernel}: a level without "
-                "a block must lose something, so choose a smaller one"
+                "a block must lose some detail, so choose a smaller size"
             )
         self.size, self.lower = size, lower
         self.down = Resampling(size, lower, kernel)
@@ -166,12 +166,12 @@ class BlocklessLevel(nn.Module):
         survivors: torch.Tensor | int | None = None,
         next_survivors: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
-        """Smooths the samples that lose this level, but not those that lose the next one too: they are smoothed there.
+        """Smooths the samples that lose this level, except those that also lose the next level, which smooths them.
 
         Args:
             r: shape (batch, features, *size).
-            survivors: of this level, as in `LaplacianResidual.forward`; None keeps all.
-            next_survivors: of the level below, in the same form; None if there is none.
+            survivors: the survivors of this level, as in `LaplacianResidual.forward`; None keeps all samples.
+            next_survivors: the survivors of the level below, in the same form; None if there is no level below.
         """
         if survivors is None:
             return r
@@ -187,7 +187,7 @@ class BlocklessLevel(nn.Module):
         return torch.cat([r[:survivors], smooth, r[end:]])
 
     def lowered(self, x: torch.Tensor) -> torch.Tensor:
-        """An input of the network, on any grid, with what this level drops dropped."""
+        """An input of the network, on any grid, without the frequencies that this level drops."""
         return _in_the_band_of(self.lower, x, self.down.kernel)
 
     def extra_repr(self) -> str:
@@ -237,11 +237,11 @@ def rates_for_shares(shares: Mapping[int, float], steps: Sequence[int]) -> tuple
     (0.5, 0.4)
 
     Raises:
-        ArrnError: for a share of a resolution that no sample is left with.
+        ArrnError: for a share of a resolution that no sample has after dropout.
     """
     known = ", ".join(map(str, steps))
     if any(above <= below for above, below in pairwise(steps)):
-        raise ArrnError(f"shares need resolutions that tell the levels apart, but this network leaves {known}")
+        raise ArrnError(f"shares need a resolution for each level, but dropout leaves samples at {known} only")
     for resolution, share in shares.items():
         if resolution not in steps:
             raise ArrnError(

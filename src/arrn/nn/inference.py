@@ -164,15 +164,15 @@ _MOST_FORMS = 64
 
 
 class Frozen(nn.Module):
-    """A network through `torch.compile`, its weights taken for constants: for inference only, without gradients.
+    """A network through `torch.compile` with its weights as constants: for inference only, without gradients.
 
-    On a CPU convolutions then have their weights packed once and do the activation after them. The first call with
-    inputs of a shape compiles; what is done to the weights afterwards is not seen.
+    On a CPU, this packs the weights of convolutions once, and fuses activations into the convolutions before them. The
+    first call with inputs of a new shape compiles. Later changes of the weights have no effect.
 
     Args:
-        network: such as ``model.at_resolution(16).fuse()``; set to evaluation mode.
+        network: the network, such as ``model.at_resolution(16).fuse()``; it is set to evaluation mode.
 
-    Shape: the network's.
+    Shape: as the network.
     """
 
     def __init__(self, network: nn.Module) -> None:

@@ -84,10 +84,11 @@ def multiply_adds(module: nn.Module, shape: tuple[int, ...]) -> int:
 
 
 def multiply_adds_of_noise(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """The multiply-adds of one evaluation on white noise of `shape`, which has details in every band that it can have.
+    """The multiply-adds of one evaluation on white noise of `shape`, which has details in every band of its grid.
 
-    A tied network runs less for such signals, natural images among them, than `multiply_adds` counts, which holds for
-    any signal. Other networks do the same work for all, and are not run.
+    A tied network does less work for signals with details, such as natural images, than for other signals;
+    `multiply_adds` counts an upper limit for any signal. Other networks do the same work for all signals, and are not
+    run.
     """
     tensors = [*module.parameters(), *module.buffers()]
     if not any(getattr(part, "looks_at_gates", False) for part in module.modules()) or any(t.is_meta for t in tensors):

@@ -25,28 +25,29 @@ def carrying(channels: int, beside: int, taken: int | None = None) -> Projection
 
 
 class Junction(nn.Module):
-    """Where the features that a level makes of the signal itself meet those that come from the level above.
+    """Joins the features that a level computes from the signal itself with the features from the level above.
 
-    What reaches it has the signal's channels first, then, below the top, how far the gate above is open, then the
-    features that came through that gate: (s, g, f), with g = 0 and f = 0 where the levels above are skipped. The
-    features that go on are::
+    The input is (s, g, f): first the channels of the signal s; then, below the top level, the opening g of the gate
+    above; then the features f that came through that gate. If the levels above are skipped, g = 0 and f = 0. The
+    junction computes::
 
         h = f + (1 - g) entry(s)
         answer = body(h)                      of the base
-        answer = (0, 1, body(h))              of a level: times its own gate this is what the next junction gets
+        answer = (0, 1, body(h))              of a level: times the level's own gate, the next junction's g and f
 
-    so that the signal itself goes down the ladder unchanged, beside the features, and every level can see it.
+    The signal itself goes down the ladder unchanged, beside the features, so every level receives it.
 
     Args:
         entry: from the signal to features.
         body: from features to features.
-        channels: of the signal.
+        channels: the channels of the signal.
         ends: whether this is the base, which hands nothing on.
         features: the channels of h, for `ARRN.forward_levels`, which then has the features on this grid too.
-        stays: how many layers of the body, an `nn.Sequential`, are on this grid still; h is then what they give.
+        stays: how many layers of the body, an `nn.Sequential`, still work on this grid; h is then the output of these
+            layers.
 
-    Shape: (batch, channels, *grid), or (batch, channels + 1 + features, *grid) -> the body's, with `channels` + 1
-        channels before it unless it `ends`.
+    Shape: (batch, channels, *grid), or (batch, channels + 1 + features, *grid) -> the body's output, with
+        `channels` + 1 channels before it, except in the base.
 
     >>> from arrn.nn import StridedBlock
     >>> junction = Junction(nn.Conv2d(3, 8, 3, padding=1), StridedBlock(8, 12, stride=2), channels=3)
@@ -101,13 +102,13 @@ class Junction(nn.Module):
 
 
 class VectorJunction(nn.Module):
-    """A `Junction` of networks that end in a vector: one for each sample, whatever the grid.
+    """A `Junction` for networks that end in a vector for each sample, on any grid.
 
-    What reaches it is (s, g, f) as there, f being the vector from above. What goes on is::
+    The input is (s, g, f) as for `Junction`, where f is the vector from the level above. The junction computes::
 
         h = f + (1 - g) mean over space of network(s)
         answer = h                       of the base
-        answer = (0, 1, h)               of a level: times its own gate this is what the next junction gets
+        answer = (0, 1, h)               of a level: times the level's own gate, the next junction's g and f
 
     Where g = 1 the network adds nothing. On a CPU, in evaluation, it does not run for such samples. In a recording or a
     compiled program, what runs does not depend on the signal: `arrn.nn.Shortcut` makes two programs of the network.
@@ -115,15 +116,15 @@ class VectorJunction(nn.Module):
     sample that came through a gate which is not fully open, (1 - g) network(s) is then missing; the network learns what
     belongs there from the samples whose upper levels are dropped.
 
-    Between levels the numbers of h are laid out over the samples of the next grid, in as few channels as hold them.
+    Between levels the numbers of h are laid out over the samples of the next grid, in as few channels as possible.
 
     Args:
         network: layers from the signal to `features` channels, on any grid.
-        channels: of the signal.
-        features: numbers in h.
-        next_size: the grid of the level below; None: this is the base, which hands nothing on.
-        shows: how many layers of the network come before the features on the level's own grid, which
-            `ARRN.forward_levels` has: (s, 1, those), times the gate, or those alone of the base; None: it has r.
+        channels: the channels of the signal.
+        features: the length of h.
+        next_size: the grid of the level below; None for the base, which hands nothing on.
+        shows: how many layers of the network come before its features on the level's own grid. `ARRN.forward_levels`
+            gives these features: (s, 1, features) times the gate, or in the base the features alone. None: it gives r.
         shown: the channels of these features.
 
     Shape: (batch, channels, *grid), or (batch, channels + 1 + laid_out(features, grid), *grid) -> the same on
@@ -154,7 +155,7 @@ class VectorJunction(nn.Module):
 
     @staticmethod
     def laid_out(features: int, grid: Sequence[int]) -> int:
-        """How many channels on a grid hold so many numbers."""
+        """How many channels on a grid are needed to hold so many numbers."""
         return -(-features // math.prod(grid))
 
     def forward(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None, opened: int = 0) -> torch.Tensor:

@@ -95,8 +95,8 @@ def project(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 class Borrowed(nn.Module):
     """Runs a module that belongs to another part of the network: the same weights, at a second place.
 
-    Its parameters are those of the owner alone, so that they are counted, moved, trained and saved once. A network in
-    which a borrower stands must hold the owner too.
+    The parameters belong to the owner alone, so they are counted, moved, trained and saved once. A network with a
+    borrower must hold the owner too.
 
     >>> owner = nn.Conv2d(3, 4, 3)
     >>> network = nn.ModuleList([owner, Borrowed(owner)])
@@ -169,12 +169,12 @@ LARGEST_COMPOSED = 2**19
 
 
 class Resampling(nn.Module):
-    """Takes signals from one fixed grid to another by one matrix product per axis, or on a GPU by one in all.
+    """Takes signals from one fixed grid to another by one matrix product per axis, or on a GPU by a single product.
 
-    Lines that are too long for a matrix, as those of sound are, go by transforms (`resample_in_network`).
+    Lines that are too long for a matrix, such as sound, are resampled by transforms (`resample_in_network`).
 
-    The matrices are made in float64 and cast from there each time the module changes its dtype, so
-    ``module.half().float()`` is as good as new. They are not parameters and not in `state_dict`.
+    The matrices are made in float64 and cast from float64 each time the module changes its dtype, so
+    ``module.half().float()`` loses no precision. They are not parameters and not in `state_dict`.
 
     Shape: (batch, channels, *source) -> (batch, channels, *target); cell-centred grids, the kernel's
     border, the input's memory format.
@@ -205,11 +205,11 @@ class Resampling(nn.Module):
 
     @property
     def is_composed(self) -> bool:
-        """Whether one matrix for all axes is there and wanted."""
+        """Whether this module resamples all axes by one matrix."""
         return isinstance(self.composed, torch.Tensor) and is_fast()
 
     def composed_for(self, x: torch.Tensor, rejecting: bool = False) -> torch.Tensor:
-        """The one matrix for all axes, in the dtype in which it meets `x`; made once.
+        """The matrix for all axes, in the dtype for a product with `x`; it is made once.
 
         With `rejecting`, the mean over the source grid is taken from each answer in the same product.
         """

@@ -24,13 +24,14 @@ class Network(nn.Module):
     """The base of the library's networks: the grids that they run on, and how inputs of any size get there.
 
     Attributes:
-        grids: the grids that it runs on, highest first.
+        grids: the grids that the network runs on, highest first.
         in_channels: channels of the input.
-        kernel: what takes inputs to its grids; None where it takes them as they are.
-        policy: for sizes between two grids; None for networks that do not adapt.
-        adapts: whether lower resolutions skip part of it, so that it takes ``adapt=False``.
-        config: how `create_model` built it, which `arrn.save` writes; None for networks built by hand.
-        metadata: what it expects of its inputs and what its answers mean, as far as that is known.
+        kernel: the kernel that takes inputs to the grids; None if inputs stay on their own grid.
+        policy: the entry level of sizes between two grids; None for networks that do not adapt.
+        adapts: whether low resolutions skip part of the network, so that it takes ``adapt=False``.
+        config: the options by which `create_model` built the network, which `arrn.save` writes; None for networks built
+            by hand.
+        metadata: the normalisation of inputs and the names of classes, as far as they are known.
     """
 
     adapts: ClassVar[bool] = False
@@ -58,7 +59,7 @@ class Network(nn.Module):
 
     @property
     def grids_for_all_parts(self) -> tuple[Grid, ...]:
-        """The grids on which inputs must enter, each at least once, for every part of the network to run."""
+        """The grids on which inputs must enter, at least once each, so that every part of the network runs."""
         return ()
 
     def entry_grid(self, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:
@@ -94,9 +95,9 @@ def as_network(model: object) -> Network:
 def entry_grid(model: nn.Module, size: Grid, policy: Policy | None = None, adapt: bool = True) -> Grid:
     """The grid on which an input of `size` enters `model`.
 
-    Inputs of differing sizes that share it can be brought there and stacked: for an ARRN the grid of
-    the level that `policy` picks (the top grid without `adapt`), for a fixed-resolution network its
-    native size, for one that runs at any size the input's own, at most its native one.
+    Inputs of different sizes with the same entry grid can be resampled to this grid and stacked. The entry grid is,
+    for an ARRN, the grid of the level that `policy` chooses (the top grid without `adapt`); for a fixed-resolution
+    network, its native size; for a network that runs at any size, the input's own grid, but at most the native size.
 
     >>> from arrn.models import create_model
     >>> entry_grid(create_model("arrn"), (11, 7))
@@ -106,12 +107,12 @@ def entry_grid(model: nn.Module, size: Grid, policy: Policy | None = None, adapt
 
 
 def entry_kernel(model: nn.Module) -> Kernel:
-    """The kernel that brings inputs to the network's grids; the perfect one where it has none of its own."""
+    """The kernel that brings inputs to the network's grids; the perfect kernel if the network has none of its own."""
     return as_network(model).kernel or kernel("perfect")
 
 
 def signal_axes(model: nn.Module) -> int | None:
-    """The axes of space of the signals that a network takes; None for one that does not tell.
+    """The number of axes of space of the signals that a network takes; None if the network does not say.
 
     >>> from arrn.models import create_model
     >>> signal_axes(create_model("arrn", ndim=1, in_channels=1))

@@ -48,8 +48,8 @@ class LaplacianResidual(nn.Module):
 
     A signal that is already in the band of M has diff = 0, so r' = A low whatever the block: the
     residual can be skipped. (A strided block may also keep its channels; A then acts on the sum. The
-    output of a 3x3 stride-2 convolution sits a quarter of a coarse cell off the cell-centred grid; that
-    is the block's own affair and exactness is unaffected.)
+    output of a 3x3 stride-2 convolution sits a quarter of a coarse cell off the cell-centred grid. This
+    offset does not affect exactness.)
 
     With ``form="difference"`` (beyond the paper) the block sees the whole signal, once with its details and once
     without, and the difference of its two answers takes the place of psi b(diff)::
@@ -58,10 +58,11 @@ class LaplacianResidual(nn.Module):
         r'   = D [b(r) - b(U low)] + A low
         r'   = [b(r) - b(U low)] + A low
 
-    A signal in the band of M has r = U low, so the bracket is zero whatever the block: no constancy, no psi. The block
-    may pad with zeros, have biases, positions, squeeze-excitation and norms of single samples. Where the level is not
-    skipped it runs twice as much. Both answers come from one call on both halves of a batch, so that batch norms see
-    both, and random masks are shared by the two (`SharedMasks`).
+    A signal in the band of M has r = U low, so the bracket is zero for any block. This form needs neither psi nor a
+    block that returns a constant for zero: the block may pad with zeros, have biases, positions, squeeze-excitation and
+    norms of single samples. Where the level is not skipped, the block does twice the work. Both answers come from one
+    call on a batch with two halves, so that batch norms see both halves, which share their random masks
+    (`SharedMasks`).
 
     With ``form="gated"`` (beyond the paper) the block sees the whole signal once, and a gate that reads the energy of
     the details multiplies its answer::
@@ -70,35 +71,35 @@ class LaplacianResidual(nn.Module):
         g    = e^2 / (e^2 + t^4)
         r'   = A low + g b(r)      or with D, as the shapes of b tell
 
-    t is the `threshold`: details of that root mean square open the gate half, natural images nearly all the way. With
-    `saturates` the gate is min(1, e^2 / t^4): such details open it all the way, and what lies below may not run. A
-    signal in the band of M has e = 0, so the contribution is zero whatever the block, which must only be finite. The
-    rounding noise of an empty band enters squared. The block runs once, as in the paper's form, and nothing is asked
-    of it, as in the difference form.
+    t is the `threshold`: details whose root mean square is t open the gate half, and natural images open it nearly
+    fully. With `saturates` the gate is min(1, e^2 / t^4): details of this size open it fully, and the levels below may
+    not run. A signal in the band of M has e = 0, so the contribution is zero for any block with finite outputs. The
+    rounding noise of an empty band enters squared. The block runs once, as in the paper's form, and need not meet any
+    condition.
 
-    Only zero must stay zero on the way down from the bracket, or from psi b(diff): the D before it may be another
-    operator, `hand_down`. The low band always takes the network's own.
+    The D before the bracket, or before psi b(diff), may be any operator that returns zero for zero: `hand_down`. The
+    low band always takes the network's own D.
 
     Args:
-        block: any module; probed once for its output shape and for what its form asks of it.
+        block: any module; it is probed once for its output shape and for the conditions of the form.
         in_features: channels of r.
         out_features: channels of r'.
         size: the grid N, a number or one number per axis.
         next_size: the grid M.
         kernel: the smoothing kernel or its name.
         form: ``"paper"``, ``"difference"`` or ``"gated"``.
-        psi: reject the constant after the block; by default unless the block preserves zero. Of the paper's form only.
-        hand_down: what takes the block's contribution to the next grid. ``"kernel"``: D. A kernel or its name: the
-            smoothing of that kernel; ``"poor"`` lets some detail through. A module: called on
-            (batch, channels, *size), gives in_features or out_features channels on `next_size`; it must keep zero
-            zero, such as a strided convolution without bias, and may not level out how large its input is.
-        bracket_norm: divide the bracket by its root mean square (`BatchRMSNorm`), since it is small at first. Of the
-            difference form only.
-        threshold: of the gated form, t above: in units of r, above 0.
-        saturates: of the gated form, whether the gate opens all the way.
-        reads: of the gated form, how many of r's channels the gate reads, counted from the first; None: all.
+        psi: reject the constant after the block; by default unless the block preserves zero. For the paper's form only.
+        hand_down: the operator that takes the block's contribution to the next grid. ``"kernel"``: D. A kernel or its
+            name: the smoothing of that kernel; ``"poor"`` lets some detail through. A module: it is called on
+            (batch, channels, *size) and gives in_features or out_features channels on `next_size`. It must return zero
+            for zero, as a strided convolution without bias does, and must not divide by the size of its input.
+        bracket_norm: divide the bracket by its root mean square (`BatchRMSNorm`), since the bracket is small at first.
+            For the difference form only.
+        threshold: for the gated form, t above: in units of r, above 0.
+        saturates: for the gated form, whether the gate opens fully.
+        reads: for the gated form, how many of r's channels the gate reads, counted from the first; None: all.
         check: run `check_zero_constant` or, for the difference form, `check_sample_wise`, which refuse blocks that
-            could not be skipped exactly; and `check_hand_down`. The gated form asks nothing of a block but its shape.
+            could not be skipped exactly; and `check_hand_down`. For the gated form only a block's shape is checked.
 
     Shape: (batch, in_features, *size) -> (batch, out_features, *next_size).
 
@@ -203,7 +204,7 @@ class LaplacianResidual(nn.Module):
     def _widens(self, channels: int) -> bool:
         """Whether what is handed down has the channels of r' already."""
         if channels not in (self.in_features, self.out_features):
-            said = "the block gives" if self.hand_down is None else "what hand_down gives has"
+            said = "the block gives" if self.hand_down is None else "the output of hand_down has"
             raise ArrnError(
                 f"{said} {channels} channels; it must give in_features={self.in_features} or "
                 f"out_features={self.out_features}"
@@ -224,7 +225,8 @@ class LaplacianResidual(nn.Module):
             r: shape (batch, in_features, *size).
             survivors: a gate of shape (batch,) that multiplies the difference, or the number of
                 samples, counted from the first, that the block processes; the others are skipped.
-            maps: where given, the last signal on the grid `size` is appended: r and what the block adds to it there.
+            maps: a list to which the last signal on the grid `size` is appended: r plus the block's contribution on
+                this grid.
             opened: of the gated form, in training: how many samples, counted from the first, came through the gate of
                 the level above. A block such as `VectorJunction` does not run for them.
         """
@@ -246,11 +248,11 @@ class LaplacianResidual(nn.Module):
         return self._combine(low, self._contribution(r, r[:count], low[:count], None, maps, opened))
 
     def skip(self, r: torch.Tensor) -> torch.Tensor:
-        """What the level makes of a signal without details: A D r. The block does not run."""
+        """The level's output for a signal without details: A D r. The block does not run."""
         return self.forward(r, 0)
 
     def map_without_block(self, r: torch.Tensor) -> torch.Tensor:
-        """The last signal on the grid `size` where the level is skipped: r, with the channels that it has otherwise."""
+        """The last signal on the grid `size` if the level is skipped: r, with as many channels as if the level ran."""
         if self.tells_map:
             whole: torch.Tensor = cast(Any, self.block).without_features(r)
             return whole

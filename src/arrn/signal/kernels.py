@@ -31,9 +31,9 @@ _WIDEST = 1000.0  # cells of the coarser grid that a kernel reaches to on each s
 
 
 class Kernel(ABC):
-    """A smoothing kernel: a hashable value, equal to another when their parameters are.
+    """A smoothing kernel: a hashable value. Two kernels are equal when their parameters are equal.
 
-    A kernel of your own subclasses this and says how its matrix is built (`_build`).
+    A kernel of your own is a subclass, whose method `_build` builds the matrix.
     """
 
     exact: ClassVar[bool] = False
@@ -77,7 +77,7 @@ class Kernel(ABC):
         return torch.from_numpy(master(self, source, target).copy())
 
     def matrix_on(self, source: int, target: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """`matrix` in that dtype on that device, read-only; recent ones stay there, since copying to a GPU waits."""
+        """`matrix` in a dtype on a device, read-only. Recent matrices stay there, since copying to a GPU takes time."""
         (matrix,) = self._matrix_on(source, target, dtype, device)
         return matrix
 
@@ -259,7 +259,7 @@ class KaiserSinc(_WindowKernel):
 class TruncatedGaussian(_WindowKernel):
     """The poor kernel: a Gaussian of width `sigma` cut off at `radius`, in cells of the coarser grid.
 
-    Symmetric borders; constants are preserved exactly, means only roughly. Cheap, and it leaks.
+    Symmetric borders; constants are preserved exactly, means only roughly. This kernel is cheap, and its bands leak.
     """
 
     sigma: float = 0.5
@@ -292,10 +292,10 @@ KernelLike: TypeAlias = str | Kernel | Mapping[str, Any]
 
 
 def kernel(name: KernelLike, **parameters: Any) -> Kernel:
-    """The kernel of that name: ``"perfect"``, ``"fair"`` or ``"poor"``.
+    """The kernel with a name: ``"perfect"``, ``"fair"`` or ``"poor"``.
 
-    A kernel is returned as it is. The options that `kernel_options` gives build the same kernel again; `parameters`
-    take the place of some of these options.
+    Instead of a name this function takes a kernel, which it returns as it is, or the options from `kernel_options`,
+    from which it builds the same kernel again; `parameters` replace some of these options.
 
     >>> kernel("perfect")
     WhittakerShannon(boundary='symmetric')
@@ -320,7 +320,7 @@ def kernel(name: KernelLike, **parameters: Any) -> Kernel:
 
 
 def kernel_options(value: Kernel) -> dict[str, Any]:
-    """A kernel as plain data that ``kernel(options)`` turns back into it.
+    """A kernel as plain data; ``kernel(options)`` builds the same kernel again.
 
     >>> kernel_options(kernel("fair"))
     {'name': 'fair', 'zero_crossings': 6, 'beta': 14.7697}

@@ -50,7 +50,7 @@ class LaplacianPyramid:
         return f"LaplacianPyramid({self.sizes}, {self.kernel})"
 
     def level(self, x: torch.Tensor) -> int:
-        """The lowest level whose grid holds all of `x`; with a perfect kernel, all above it is zero."""
+        """The lowest level whose grid holds all of `x`; with a perfect kernel, all differences above it are zero."""
         grid = check_signal(x)
         return level_at_least(as_ladder(self.sizes, len(grid)), grid)
 
@@ -75,9 +75,9 @@ class LaplacianPyramid:
         """The signal smoothed to the band of `level`, on that level's grid (equation laplacianDecompose).
 
         Args:
-            diffs: what `decompose` gave; leading ones that were skipped count as zero.
+            diffs: the differences from `decompose`; leading differences that were skipped count as zero.
             low: the lowest band.
-            level: the level to rebuild up to; 0 is the top.
+            level: the level up to which the signal is rebuilt; 0 is the top.
         """
         ladder = as_ladder(self.sizes, len(check_signal(low)))
         self._check_level(level)

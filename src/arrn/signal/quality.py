@@ -22,7 +22,7 @@ class KernelQuality:
 
     Attributes:
         gain: <v_k, P v_k>; ideally 1 in the lower band and 0 above it.
-        leak: energy of P v_k - v_k in the lower band, of P v_k above it; ideally 0.
+        leak: the energy of P v_k - v_k in the lower band, and of P v_k above the lower band; ideally 0.
         band: how many modes make up the lower band.
     """
 
@@ -47,7 +47,7 @@ class KernelQuality:
     def diff_leakage(self) -> float:
         """The share of a white lower-band signal's energy that ``diff = x - P x`` still holds.
 
-        It is what a residual sees where it should see nothing.
+        A residual receives this share where it should receive zero.
         """
         return float(self.leak[: self.band].mean())
 

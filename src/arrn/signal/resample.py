@@ -37,7 +37,8 @@ def resample(x: torch.Tensor, size: Size, kernel: KernelLike = "perfect") -> tor
         kernel: a kernel or its name, ``"perfect"``, ``"fair"`` or ``"poor"``.
 
     Returns:
-        Shape (batch, channels, *size), dtype, device and memory format of `x`; `x` itself where nothing changes.
+        A signal of shape (batch, channels, *size), with the dtype, device and memory format of `x`; `x` itself if the
+        size and the kernel change nothing.
 
     >>> x = torch.rand(1, 3, 48, 31)
     >>> resample(x, (24, 20)).shape

@@ -132,4 +132,5 @@ def put_weights(network: nn.Module, checkpoint: Checkpoint) -> None:
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
-        raise ArrnError(f"the best epoch's weights are not of this network: {' '.join(str(error).split())}") from None
+        found = " ".join(str(error).split())
+        raise ArrnError(f"the weights of the best epoch do not belong to this network: {found}") from None

@@ -238,7 +238,7 @@ def restore_state(step: TrainingStep, tensors: Mapping[str, torch.Tensor]) -> No
             parameter = parameters[_as_index(index, parameters)]
             known = _KEPT_BY[type(step.optimizer)]
             if key not in known:
-                raise ValueError(f"{name:.80} is not of this optimiser, which keeps {', '.join(known)}")
+                raise ValueError(f"{name:.80} does not belong to this optimiser, which keeps {', '.join(known)}")
             expected = torch.Size() if key == "step" else parameter.shape
             if value.shape != expected:
                 raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {tuple(expected)}")
@@ -247,4 +247,4 @@ def restore_state(step: TrainingStep, tensors: Mapping[str, torch.Tensor]) -> No
         if any(len(state) < len(_KEPT_BY[type(step.optimizer)]) for state in step.optimizer.state.values()):
             raise ValueError("the state of the optimiser is incomplete")
     except (RuntimeError, ValueError, IndexError) as error:
-        raise ArrnError(f"the checkpoint is not of this network: {' '.join(str(error).split())}") from None
+        raise ArrnError(f"the checkpoint does not belong to this network: {' '.join(str(error).split())}") from None

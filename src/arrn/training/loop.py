@@ -256,7 +256,7 @@ def train(
 def _check_place(start: Checkpoint, batches: Batches, epochs: int) -> None:
     if not (start.epoch <= epochs and start.step < len(batches)):
         raise ArrnError(
-            f"{start.file_name} is of no run of {epochs} epochs of {len(batches)} steps: it is after epoch "
+            f"{start.file_name} does not belong to a run of {epochs} epochs of {len(batches)} steps: it is after epoch "
             f"{start.epoch}, step {start.step}"
         )
     before, now = start.facts.get("counts"), list(batches.counts)

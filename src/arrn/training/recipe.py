@@ -193,10 +193,10 @@ class Recipe:
         for name in ("shares", "final_shares"):
             object.__setattr__(self, name, _ordered(name, getattr(self, name)))
         if self.final_shares and not self.shares:
-            raise ArrnError("final_shares take over from shares, which this recipe has none of")
+            raise ArrnError("final_shares replace shares late in training, but this recipe has no shares")
         if self.cutmix_from > 1 and not (self.shares or self.resolutions):
             raise ArrnError(
-                f"cutmix_from={self.cutmix_from} needs shares or resolutions, which say which samples are lower"
+                f"cutmix_from={self.cutmix_from} needs shares or resolutions, which lower some of the samples"
             )
         if self.distillation and self.views == 1:
             raise ArrnError(

@@ -71,13 +71,13 @@ def add_offset(piece: fx.GraphModule, features: int) -> None:
 class Transplant(ARRN):
     """An ARRN made of the layers of another network, see `arrn.transplant`.
 
-    In difference form an `Offset` stands before each run of layers but the first, and before the base. Levels are
-    blind to it, since both of their halves get it; it takes the part of the constant term that projections, which keep
-    zero zero, do not have.
+    In the difference form an `Offset` stands before each run of layers except the first, and before the base. It has no
+    effect on the bracket of a level, since both halves receive it. It takes the place of a constant term, which
+    projections cannot have, since they must return zero for zero.
 
     Attributes:
-        form: of its levels, ``"paper"`` or ``"difference"``.
-        origin: what it was made from, by which `arrn.save` finds how to make it again.
+        form: the form of its levels, ``"paper"`` or ``"difference"``.
+        origin: the network it was made from and the options, with which `arrn.load` makes it again.
     """
 
     origin: Origin | None = None
@@ -99,19 +99,19 @@ class Transplant(ARRN):
     def fit_projections(self, images: Images, *, ridge: float = 1e-4) -> list[float]:
         """Fits the projections to the source's layers, so that the network begins near its source.
 
-        From the top down, each A is set by least squares to what makes its level give what the layers in its block
-        give for the signal that reaches it. In difference form that is their answer to the smoothed signal,
-        A low = b(U low), and constants are fitted along (`Offset`). A_0, the base and the head stay as they are.
-        Networks from `at_resolution` hold folded projections: make them after this.
+        From the top down, each A is set by least squares, so that the level returns nearly the same signal as the
+        layers in its block. In the difference form this means A low = b(U low), and constants are fitted too
+        (`Offset`). A_0, the base and the head do not change. Networks from `at_resolution` hold folded projections:
+        call `at_resolution` after this method.
 
         Args:
             images: a few hundred inputs, normalised as the source wants them, of any sizes: a tensor of shape (batch,
                 in_channels, *space), or batches, as a `DataLoader` gives them.
-            ridge: what is added to the diagonal of the normal equations, relative to its mean. With fewer samples
-                than channels more is better.
+            ridge: a number that is added to the diagonal of the normal equations, relative to the mean of the diagonal.
+                With fewer samples than channels, a larger number is better.
 
         Returns:
-            For each level, the norm of what the fit leaves over the norm of what was to be given.
+            For each level, the norm of the error of the fit, divided by the norm of its target.
 
         >>> from arrn.models import transplant
         >>> source = nn.Sequential(*(nn.Conv2d(3, 3, 2, stride=2) for _ in range(3)), nn.Flatten(), nn.Linear(12, 5))

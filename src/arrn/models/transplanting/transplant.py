@@ -57,33 +57,34 @@ def transplant(
     The network is traced and cut before each layer that lowers the resolution, at a place where only one signal is
     passed on. Each run of layers becomes the block of a Laplacian residual, on the grid of the signal that reaches it;
     the last run becomes the base, and the layers after it (pooling, classifier) the head. In the paper's form zero
-    padding becomes replicate padding; in difference form every layer stays as it is. New are the stem A_0, an
-    identity unless `in_channels` or `skip_first` change the input of the first run, and one projection for each
-    residual, drawn at random. So the result computes another function than the source: use
+    padding becomes replicate padding; in the difference form every layer stays as it is. Two kinds of parameters are
+    new: the stem A_0, which is an identity unless `in_channels` or `skip_first` change the input of the first run, and
+    one projection for each residual, drawn at random. So the result computes another function than the source: use
     `Transplant.fit_projections`, fine-tuning, or both. The source itself is not changed.
 
     Args:
-        model: the network, called as ``model(x)``. `torch.fx` must be able to trace it, but for parts that may stay
-            whole. `DataParallel`, `torch.compile` and `FixedResolution` around it are taken off.
-        size: the highest resolution, at which the source would have run: the top of the ladder.
+        model: the network, called as ``model(x)``. `torch.fx` must be able to trace it, except for modules that may
+            stay whole. `DataParallel`, `torch.compile` and `FixedResolution` around the network are taken off.
+        size: the top of the ladder: the resolution at which the source would have run.
         in_channels: channels of the input, by default those of the source.
         num_classes: gives the network a new classifier for this many classes (0: no classifier); by default the
             classifier of the source stays.
-        skip_first: how many residuals to discard, from the first on; the input then enters the next one at `size`
+        skip_first: how many residuals to discard, from the first on; the input then enters the next residual at `size`
             through A_0. Each discarded stride makes all later grids twice as large; the paper discards two residuals
             of MobileNetV3, whose last grids would otherwise be very small.
-        form: of the residuals, see `LaplacianResidual`. ``"paper"`` needs layers that answer zero by a constant;
-            ``"difference"`` takes layers that pad with zeros, add positions, or normalise single samples, and runs
-            them twice. By default the paper's, but the difference form where norms of single samples stand in the
-            runs: there the paper's is exact in float64 only. The result's `form` says which.
+        form: the form of the residuals, see `LaplacianResidual`. ``"paper"`` needs layers that return a constant for an
+            all-zero input; ``"difference"`` takes layers that pad with zeros, add positions, or normalise single
+            samples, and runs these layers twice. The default is the paper's form, or the difference form where the
+            runs hold norms of single samples, for which the paper's form is exact in float64 only. The attribute
+            `form` of the result holds the form that was chosen.
         kernel: the smoothing kernel or its name.
-        dropout: Laplacian dropout's p, one number or one per residual.
-        draw: how Laplacian dropout draws.
-        policy: the level for sizes between two grids.
+        dropout: the p of Laplacian dropout, one number or one per residual.
+        draw: the draw of Laplacian dropout, see `LaplacianDropout`.
+        policy: the entry level of inputs between two grids, ``"exact"`` or ``"cheap"``.
         check: refuse blocks that could not be skipped exactly.
 
     Raises:
-        ArrnError: for what cannot be spliced, saying where and why.
+        ArrnError: for a network that cannot be cut; the message says where and why.
 
     >>> source = nn.Sequential(
     ...     nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
@@ -216,11 +217,13 @@ def _residual(
         return LaplacianResidual(run, *features, *grids, kernel, form=form, check=check)
     except ConstancyError as error:
         culprit = f"layer {error.submodule!r}" if error.submodule else _find_varying_node(run, features[0], grids[0])
-        flaw = "has no answer to zero" if math.isinf(error.deviation) else "depends on the position"
+        flaw = "depends on the position"
+        if math.isinf(error.deviation):
+            flaw = "returns NaN or infinity for an all-zero input"
         text = f"{place} {flaw}, because of {culprit}: {error}"
         raise ConstancyError(text, error.submodule, error.deviation) from error
     except ArrnError as error:
-        raise ArrnError(f"{place} makes no residual in form {form!r}: {error}") from error
+        raise ArrnError(f"{place} cannot become a residual in form {form!r}: {error}") from error
 
 
 def _find_varying_node(run: fx.GraphModule, features: int, grid: Grid) -> str:
