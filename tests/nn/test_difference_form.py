@@ -395,7 +395,10 @@ class SampleNorm(nn.Module):
             r"hand_down \(Conv2d\) returns values of up to .* for an all-zero input .* no bias",
         ),
         (nn.Conv2d(4, 4, 3, padding=1, bias=False), r"takes 8 to 8, but the next grid is 4"),
-        (nn.Conv2d(4, 5, 2, stride=2, bias=False), r"the output of hand_down has 5 channels; it must give in_features=4"),
+        (
+            nn.Conv2d(4, 5, 2, stride=2, bias=False),
+            r"the output of hand_down has 5 channels; it must give in_features=4",
+        ),
         (SampleNorm(), "returns 1 times as much for a signal that is scaled by a millionth"),
         ("pour", r"unknown kernel 'pour'; did you mean 'poor'"),
     ],
