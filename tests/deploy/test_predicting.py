@@ -264,6 +264,18 @@ def test_inputs_are_let_go_before_all_are_read(images_network: ARRN, monkeypatch
     assert [answer.level for answer in answers] == [(8, 8), (16, 16)] * 10
 
 
+def test_no_input_waits_for_what_is_done_once(images_network: ARRN, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor, order = Predictor(images_network, device="cpu"), []
+    for name in ("_cast", "_count", "run"):
+        told = getattr(predictor, name)
+        monkeypatch.setattr(predictor, name, lambda *given, name=name, told=told: (order.append(name), told(*given))[1])
+    predictor([np.zeros((16, 16, 3), np.uint8)] * 2)
+    assert order[-1] == "run"
+    assert "_count" in order
+    assert predictor.run(0, [np.zeros((3, 16, 16), np.uint8)]).shape == (1, 5)
+    assert order[-2:] == ["run", "run"]
+
+
 def test_the_network_that_is_given_stays_as_it_is(images_network: ARRN) -> None:
     images_network.train()
     before = {name: value.clone() for name, value in images_network.state_dict().items()}

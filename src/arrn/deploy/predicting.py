@@ -152,6 +152,7 @@ class Predictor(AnyPredictor):
             return None
 
     def prepare(self, level: int, count: int) -> None:
+        self._counted(level)  # `run` asks for it
         self._level(level).warm_up(_padded(count) if self.compile or self.capture else 1)
 
     @torch.no_grad()
