@@ -163,7 +163,7 @@ def test_its_command_tells_what_is_in_files(programs: Path, folder: Path) -> Non
     assert answers[1] == {"file": "no.png", "error": "no such file"}
     assert done.stderr == "arrn-runtime: 1 of 2 files could not be read\n"
     for arguments, words in {
-        ("predict", "saved", "0.png"): "saved/manifest.json is missing",
+        ("predict", "saved", "0.png"): "saved holds no manifest.json: give a folder that `arrn export` made",
         ("predict", "out", "0.png", "--int8"): "holds no 8-bit files",
         ("predict", "out", "0.png", "--policy", "best"): "unknown policy 'best'",
         ("predict", "out"): "the following arguments are required: inputs",

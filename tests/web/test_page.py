@@ -31,6 +31,10 @@ from arrn.web.site_server import open_server
 WEIGHTS = Path(__file__).parents[2] / "weights" / "arrn_small"
 HOSTILE = ("<img src=x onerror=alert(1)>", "\u202egnp.tac\x1b[2J", "a" * 300)
 TOLERANCE = 1e-4
+CUT_OFF = """[...document.querySelectorAll('#chart text')].filter((text) => {
+    const box = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
+    return box.width && (box.left < chart.left || box.right > chart.right);
+}).map((text) => text.textContent)"""  # words of the chart that begin or end outside the chart
 
 
 @pytest.fixture(scope="module")
@@ -314,8 +318,11 @@ def test_the_camera_is_seen_until_it_is_stopped(visit: Visit) -> None:
     page.click("#camera")
     visit.await_text("#caption", r"^Camera, 640 × 480")
     assert page.inner_text("#camera") == "Keep this picture"
+    assert page.inner_text("#chart") == "Keep a picture of the camera to see all resolutions."
+    assert page.locator("#table tr").count() == 0
     page.click("#camera")
     visit.settle()
+    assert page.locator("#chart svg").count() == 1
     assert page.inner_text("#camera") == "Use the camera"
     assert page.evaluate("document.getElementById('video').srcObject") is None
     assert page.inner_text("#trouble") == ""
@@ -338,6 +345,7 @@ def test_axe_finds_nothing(visit: Visit) -> None:
                 page.emulate_media(color_scheme=scheme)
                 violations = page.evaluate("axe.run().then(({ violations }) => violations)")
                 found += [f"{width} {tab} {scheme} {each['id']}: {each['nodes'][0]['html']}" for each in violations]
+                assert page.evaluate(CUT_OFF) == []
             assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.set_viewport_size({"width": 1280, "height": 900})
     assert found == []

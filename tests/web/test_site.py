@@ -167,7 +167,7 @@ def test_what_cannot_be_meant_is_told_in_a_line(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"ndim": 1, "sizes": (60, 30), "in_channels": 1}, "this network takes signals of 1 axis and 1 channels"),
+        ({"ndim": 1, "sizes": (60, 30), "in_channels": 1}, "this network takes signals of 1 axis and 1 channel:"),
         ({"in_channels": 2}, "this network takes signals of 2 axes and 2 channels"),
         ({"num_classes": 0}, "this network gives features: train one with classes"),
         ({"kernel": "fair"}, "this network has another kernel"),

@@ -18,8 +18,8 @@ _ABOVE_ALL = 1 + 2.0**-20  # a threshold that no probability reaches, whatever t
 
 
 def check_threshold(threshold: float) -> float:
-    """The threshold as a number; refuses what is none."""
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not threshold >= 0:
+    """The threshold as a number; refuses what is none, such as 90 for 90%."""
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= _ABOVE_ALL:
         raise ArrnError(f"the threshold of a cascade is a probability from 0 to 1, got {threshold!r}")
     return float(threshold)
 

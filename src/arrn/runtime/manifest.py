@@ -251,6 +251,8 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not a folder: `arrn export` makes one that holds {MANIFEST} and the files it names"
         )
     path = folder / MANIFEST
+    if not path.exists():
+        raise ArrnError(f"{folder} holds no {MANIFEST}: give a folder that `arrn export` made, not a saved network")
     document = read_document(path, FORMAT, FORMAT_VERSION)
     try:
         return Manifest.from_json(document)

@@ -122,9 +122,10 @@ def _copy_network(exported: Exported, staging: Path) -> float:
         raise RunError(f"the network cannot be trusted outside PyTorch: {'; '.join(exported.refused)}")
     if manifest.ndim != 2 or manifest.channels not in (1, 3):
         axes = "axis" if manifest.ndim == 1 else "axes"
+        channels = "channel" if manifest.channels == 1 else "channels"
         raise ArrnError(
             f"the page shows pictures, and this network takes signals of {manifest.ndim} {axes} and "
-            f"{manifest.channels} channels: it takes networks for images, grey or in colour"
+            f"{manifest.channels} {channels}: it takes networks for images, grey or in colour"
         )
     if manifest.output != "probabilities":
         raise ArrnError("the page tells classes apart, and this network gives features: train one with classes")

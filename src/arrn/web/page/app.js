@@ -214,7 +214,8 @@ async function toggleCamera() {
   markSample(null);
   byId("camera").setAttribute("aria-pressed", "true");
   setText("camera", "Keep this picture");
-  byId("chart").replaceChildren();
+  byId("chart").replaceChildren(element("p", { class: "soft" }, "Keep a picture of the camera to see all resolutions."));
+  showTable(site, []);
   try {
     while (camera.isOpen) {
       const kept = await keep(await camera.frame());

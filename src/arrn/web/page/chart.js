@@ -122,9 +122,8 @@ function levelStrip({ sorted, left, step, highest, width }, site, height) {
     free = x;
     parts.push(drawn("text", { class: "tick", x, y: axis + 17, "text-anchor": "middle" }, String(resolution)));
   }
-  const middle = LEFT + (width - LEFT - RIGHT) / 2;
-  const words = site.grids.length > 1 ? "Resolution; another level begins at each dashed line" : "Resolution";
-  parts.push(drawn("text", { class: "tick", x: middle, y: axis + 35, "text-anchor": "middle" }, words));
+  const words = site.grids.length > 1 ? "Resolution (another level from each dashed line)" : "Resolution";
+  parts.push(drawn("text", { class: "tick", x: width / 2, y: axis + 35, "text-anchor": "middle" }, words));
   return parts;
 }
 
