@@ -168,9 +168,7 @@ def test_a_network_that_would_fill_the_memory_as_it_runs_is_refused_as_it_is_loa
     tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
     arrn.save(arrn.create_model(name, **options), tmp_path)
-    with pytest.raises(
-        ArrnError, match=r"one sample on a grid of \d+ would take \d+\.\d GB of memory, and 1.1 GB are"
-    ):
+    with pytest.raises(ArrnError, match=r"one sample on a grid of \d+ would take \d+\.\d GB of memory, and 1.1 GB are"):
         arrn.load(tmp_path)
 
 

@@ -43,7 +43,10 @@ NETWORKS = {
     "tied": {"name": "arrn_mini", "sizes": (13, 8, 5), "width": 4, "repeats": (1, 1)},
 }
 # Exporting takes a second or more each.
-EXPORTED = {"torch.export": ["sound", "image", "volume", "gated", "tied"], "ONNX": ["image", "difference form", "gated", "tied"]}
+EXPORTED = {
+    "torch.export": ["sound", "image", "volume", "gated", "tied"],
+    "ONNX": ["image", "difference form", "gated", "tied"],
+}
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 Run = Callable[[torch.Tensor], torch.Tensor]
