@@ -93,6 +93,7 @@ def build_tied(options: TiedOptions) -> ARRN:
         repeats=[sum(repeats) + count for count in own],
         kernel=kernel,
         blockless=blockless,
+        lifted=[_lifted_grid(grid, lift) for grid, lift in zip(ladder, lifts, strict=True)],
     )
     ndim = len(ladder[0])
     cnn = _resnet(channels, width, repeats, ndim)
@@ -153,8 +154,12 @@ def _with_own(cnn: nn.Sequential, width: int, count: int, ndim: int) -> nn.Seque
     return nn.Sequential(*cnn[:3], *(BasicBlock(width, width, ndim=ndim) for _ in range(count)), *cnn[3:])
 
 
+def _lifted_grid(grid: Grid, lift: float) -> Grid:
+    return tuple(max(1, round(n * lift)) for n in grid)
+
+
 def _lifted(network: nn.Sequential, grid: Grid, lift: float, kernel: Kernel) -> nn.Sequential:
-    higher = tuple(max(1, round(n * lift)) for n in grid)
+    higher = _lifted_grid(grid, lift)
     return network if higher == grid else nn.Sequential(Resampling(grid, higher, kernel), *network)
 
 

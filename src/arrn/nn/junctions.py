@@ -183,6 +183,8 @@ class VectorJunction(nn.Module):
                 rest = ~settled
                 h = above.clone()
                 h[rest] += (1 - gate[rest]) * self._find(r[rest], None)
+        # Means and sums are float32 at least; the layers of a network in half precision take its own dtype alone.
+        h = h.to(torch.promote_types(r.dtype, next(self.network.parameters(), r).dtype))
         if self.next_size is None:
             return h.view(*h.shape, *[1] * (r.ndim - 2))
         return _beside_signal(_lay_out(h, self.next_size), self.channels)
