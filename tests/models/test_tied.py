@@ -126,6 +126,19 @@ def test_a_shortcut_answers_as_the_network_and_runs_it_only_where_a_gate_is_not_
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_shortcut_in_half_precision(dtype: torch.dtype) -> None:
+    model = arrn.create_model("arrn_mini", **SMALL).eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16))
+    level = model.to(dtype).at_resolution(16).fuse()
+    fast = Shortcut.of(level, lambda program: program)
+    x = signals_with_and_without_details()[0].to(dtype)
+    assert fast(x).dtype == fast(x[:2]).dtype == dtype
+    assert relative_error(fast(x[:2]), level(x[:2])) < 2e-2
+    torch.testing.assert_close(fast(x), level(x))
+
+
+@torch.no_grad()
 def test_other_networks_have_no_shortcut() -> None:
     model = arrn.create_model("arrn", sizes=(8, 4), features=(4, 6)).eval()
     for network in (model, model.at_resolution(8), nn.Conv2d(3, 4, 1), arrn.create_model("arrn_pyramid").eval()):

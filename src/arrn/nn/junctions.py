@@ -233,7 +233,7 @@ class Relay(nn.Module):
         self.channels, self.features, self.next_size = junction.channels, junction.features, junction.next_size
 
     def forward(self, r: torch.Tensor) -> torch.Tensor:
-        gate, above = _from_above(r, self.channels, self.features)
+        gate, above = (part.to(r.dtype) for part in _from_above(r, self.channels, self.features))
         if self.next_size is None:
             answer = torch.cat([above, gate], dim=1)
             return answer.view(*answer.shape, *[1] * (r.ndim - 2))
