@@ -1,7 +1,10 @@
 """Shards in an object store: a real one, moto's S3 on loopback, that goes away and comes back, or holds nothing."""
 
 import logging
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,38 @@ def test_a_store_that_stays_away_is_one_line() -> None:
     ) as caught:
         patiently("s3://b/x", absent, patience=0.1)
     assert "\n" not in str(caught.value)
+
+
+def test_threads_that_wait_for_one_store_tell_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    away, threads = [True], 6
+    all_failed = threading.Barrier(threads)
+
+    def reader() -> Callable[[], int]:
+        tries = iter(range(1000))
+
+        def work() -> int:
+            if (number := next(tries)) == 0:
+                all_failed.wait(10)
+                raise ConnectionError("refused")
+            if away[0]:
+                raise ConnectionError("refused")
+            return number
+
+        return work
+
+    def told() -> int:
+        return caplog.text.count("does not answer (refused): trying again")
+
+    with ThreadPoolExecutor(threads) as pool:
+        for outage in (1, 2):  # the second one is news again
+            away[0] = True
+            found = [pool.submit(patiently, f"s3://b/{n}", reader(), 60) for n in range(threads)]
+            deadline = time.monotonic() + 30
+            while told() < outage and time.monotonic() < deadline:
+                time.sleep(0.01)
+            away[0] = False
+            assert all(each.result() > 0 for each in found)
+            assert told() == outage
 
 
 @stored
