@@ -199,6 +199,17 @@ def test_an_empty_shard_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
         open_dataset(str(tmp_path / "tar"))
 
 
+def test_tars_beside_parquet_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    write_shards(tmp_path, "parquet", [4])
+    assert open_dataset(str(tmp_path)).remark is None
+    write_shards(tmp_path, "tar", [6])
+    dataset = open_dataset(str(tmp_path))
+    assert len(dataset.train) == 4
+    assert dataset.remark is not None
+    assert f"tar files such as {tmp_path}/train-0000.tar are left out" in dataset.remark
+    assert len(open_dataset(f"{tmp_path}/train-{{0000..0000}}.tar").train) == 6
+
+
 def test_a_tar_that_is_cut_short_is_named(tmp_path: Path) -> None:
     write_shards(tmp_path, "tar", [6])
     file = tmp_path / "train-0000.tar"
