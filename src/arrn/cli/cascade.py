@@ -63,7 +63,7 @@ def evaluate_cascade(
     title = f"cascade of {report.model} on {report.dataset}, test split of {report.facts['test']:,} samples"
     console.print(_table(report, title))
     say(f"levels and thresholds: chosen on {report.cascade.source}; the test split only measures them")
-    say("--budget takes the last row that costs no more; --threshold alone climbs over all levels")
+    say("--budget takes the last cascade that cost no more on the held-out ones; --threshold climbs over all levels")
     say(
         "cost: million multiply-adds of all levels that ran for an input, on average; no level reuses the "
         "work of another"

@@ -32,7 +32,7 @@ def plot_cascade(
         axes = figure.subplots()
         results = sorted(results, key=_millions)
         costs = [_millions(point) for point in results]
-        axes.plot(costs, [100 * point["accuracy"] for point in results], color=COLOURS[0], label="cascade")
+        axes.plot(costs, [100 * point["accuracy"] for point in results], ".-", color=COLOURS[0], label="cascade")
         lower, upper = ([100 * point["interval"][side] for point in results] for side in (0, 1))
         axes.fill_between(costs, lower, upper, color=COLOURS[0], alpha=0.15, linewidth=0)
         axes.plot(
