@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .files import Array
 from .levels import Policy, as_policy
 
 _THRESHOLDS = 100  # that a calibration tries for each choice of levels, about
-_VISITS = 4  # levels of a choice, at most: a climb pays for each of them
+_CHOICES = 255  # of levels, at most: all of a ladder with 8 levels
 _MOST_LEVELS = 64
 _ABOVE_ALL = 1 + 2.0**-20  # a threshold that no probability reaches, whatever the rounding
 
@@ -200,9 +200,10 @@ def find_points(confidences: Array, right: Array, highest: Array, costs: Sequenc
     [((1,), 100.0, 0.5), ((0, 1), 250.0, 1.0)]
     """
     count = len(costs)
-    choices = chain.from_iterable(combinations(range(count), visits) for visits in range(1, min(count, _VISITS) + 1))
+    # Few levels first, and of as many those that reach the highest: the first ones are the best in a long ladder.
+    choices = chain.from_iterable(combinations(range(count), visits) for visits in range(1, count + 1))
     points: list[Point] = []
-    for levels in choices:
+    for levels in islice(choices, _CHOICES):
         for threshold in _thresholds(confidences, _climbing(highest, levels, count)):
             paid, hits = run_cascade(confidences, right, highest, costs, Climb(threshold, levels))
             points.append(Point(threshold, float(paid.mean()), float(hits.mean()), levels))
