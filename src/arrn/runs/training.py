@@ -97,8 +97,7 @@ def run_training(
             return
         check_names(settings)  # a run that is resumed with another model hears of that first
         if not resume:
-            with team.leader_first():  # who downloads weights
-                check_values(settings)
+            check_values(settings)
         if machine.deterministic:
             make_deterministic()
         if team.leads and not (resume and (out / RUN_FILE).exists()):
