@@ -166,6 +166,12 @@ def test_no_token_or_a_wrong_one_is_told(hub: Hub, saved: Path, monkeypatch: pyt
     assert not hub.repositories
 
 
+def test_the_folder_is_looked_at_before_a_token_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "")
+    assert f"{tmp_path / 'none'}" in told(tmp_path / "none")
+    assert "token" not in told(tmp_path / "none")
+
+
 def test_no_permission_is_told(hub: Hub, saved: Path) -> None:
     assert "the token may not write hf://others/birds" in told(saved, "others/birds")
 

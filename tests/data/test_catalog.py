@@ -22,6 +22,18 @@ def test_an_unknown_name_says_what_would_do() -> None:
         open_dataset("cifar-10")
 
 
+def test_a_folder_of_nearly_that_name_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "notes").write_text("no folder")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArrnError, match=r"unknown data set 'photo' .*; did you mean 'photos'\?"):
+        open_dataset("photo")
+    with pytest.raises(ArrnError, match=rf"is missing: .*; did you mean '{tmp_path}/photos'\?"):
+        open_dataset(str(tmp_path / "fotos"))
+    with pytest.raises(ArrnError, match=r"unknown data set 'note' .*path of its folder"):
+        open_dataset("note")
+
+
 def test_a_name_with_a_root_is_a_label(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train.parquet", [encoded(picture(4, 4))] * 2, [0, 1])
     assert open_dataset("anything", tmp_path).mean is None

@@ -112,12 +112,15 @@ def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:
         ({"options": TINY | {"features": [4, "many"]}}, "features must be a positive whole number"),
         ({"options": TINY | {"dropout": 1.5}}, r"p must be in \[0, 1\], got 1.5"),
         ({"model": "resnet18", "options": {}, "pretrained": True}, "has no weights of 'resnet18'"),
+        ({"model": "torchvision:squeezenet1_1", "options": {}, "pretrained": True}, "are not in .*cannot be reached"),
     ],
 )
 def test_what_cannot_be_built_is_found_before_any_data_are_read(
     easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], wrong: str
 ) -> None:
     monkeypatch.setattr("arrn.runs.training.open_run_data", lambda *arguments: pytest.fail("it reads the data"))
+    monkeypatch.setattr("arrn.models.transplanting.libraries._is_reachable", lambda host: False)
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     with pytest.raises(ArrnError, match=wrong):
         run_training(dataclasses.replace(tiny_settings(easy), **changed), tmp_path / "run", Machine("cpu"))
     assert not (tmp_path / "run").exists()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import arrn
+from arrn.runtime.pictures import FORMATS
 from arrn.runtime.serving.server_settings import ServerSettings, find_token, parse_bytes, parse_seconds
 from pictures import encoded
 from servers import CLASSES, Brightness, Running, grey, png, serving
@@ -199,7 +200,12 @@ def test_the_pages_are_whole_in_themselves(running: Running) -> None:
 def test_the_openapi_document_describes_what_is_answered(running: Running) -> None:
     document = running.client.get("/openapi.json").json()
     predict = document["paths"]["/predict"]["post"]
-    assert set(predict["requestBody"]["content"]) == {"image/png", "application/octet-stream", "multipart/form-data"}
+    taken = set(predict["requestBody"]["content"])
+    assert {"application/octet-stream", "multipart/form-data"} < taken
+    images = taken - {"application/octet-stream", "multipart/form-data"}
+    assert images == {"image/x-portable-pixmap" if name == "PPM" else f"image/{name.lower()}" for name in FORMATS}
+    for kind in images:
+        assert running.send(grey(1), kind).status_code == 200
     assert {"200", "401", "408", "413", "415", "422", "429", "500", "503"} <= set(predict["responses"])
     assert PROBLEM in predict["responses"]["413"]["content"]
     members = document["components"]["schemas"]["PredictedInput"]["properties"]

@@ -84,7 +84,6 @@ def push_to_hub(
     if place.revision is not None:
         raise ArrnError(f"{address!r:.200} names a revision: networks are published to OWNER/NAME, on its branch main")
     as_license(license)
-    _check_token(token)
     with registry.importing(imports):
         if isinstance(model, nn.Module):
             with tempfile.TemporaryDirectory() as scratch:
@@ -163,6 +162,7 @@ def _publish(
     figure: str | os.PathLike[str] | None,
 ) -> str:
     files = collect(folder, place, license, figure)
+    _check_token(token)
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     api = hub_api(token)

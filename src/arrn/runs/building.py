@@ -15,8 +15,9 @@ from arrn.data.epochs import derive_seed
 from arrn.errors import ArrnError, unknown_name
 from arrn.model_folder import shipped_weights
 from arrn.models import create_model, model_options
-from arrn.models.registry import is_builtin, is_of_library, pretrained_builder, takes_option
+from arrn.models.registry import is_builtin, is_of_library, takes_option
 from arrn.models.rivals import SwitchableNetwork
+from arrn.models.transplanting import source_network
 from arrn.nn.arrn import ARRN
 from arrn.nn.backbone import Backbone
 from arrn.nn.dropout import LaplacianDropout
@@ -156,7 +157,10 @@ def check_values(settings: RunSettings) -> None:
 
     How many axes the samples have is not known yet, so a ladder is refused if it can be built for none of 1 to 3.
     """
-    if settings.pretrained and pretrained_builder(settings.model) is None:
+    if settings.pretrained and is_of_library(settings.model):
+        library, _, network = settings.model.partition(":")
+        source_network(library, network, 1, pretrained=True)
+    elif settings.pretrained:
         shipped_weights(settings.model)
     if is_of_library(settings.model) or not is_builtin(settings.model):
         return

@@ -90,6 +90,8 @@ class OnnxPredictor(Predictor):
     def prepare(self, level: int, count: int) -> None:
         """See `Predictor.prepare`."""
         self._session(self._file(level))
+        if self.manifest.resampling is not None:  # which batches of mixed sizes need
+            self._session(self.manifest.resampling)
 
     def _file(self, level: int) -> ExportedFile:
         entry = self.manifest.levels[level]

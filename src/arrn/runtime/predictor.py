@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from ..errors import ArrnError
 from .answers import Answer, AnswerList, check_top, make_answer
-from .cascade import Cascade, check_threshold
+from .cascade import Cascade, Climb, check_threshold
 from .elements import notebook_table, share_bar
 from .files import Array
 from .levels import Grid, Policy, as_policy, format_grid, level_of
@@ -127,10 +127,10 @@ class Predictor(ABC):
             inputs: one input of those that `Reader.read` takes; or a list, a tuple or an iterator of them; or an array
                 with one axis more, the first, for the inputs.
             top: how many classes each answer tells.
-            budget: million multiply-adds that an input may take on average: the cascade's threshold is then the one
-                that kept this budget when it was calibrated.
-            threshold: of the cascade: each input begins at the lowest level and climbs, up to the level of its own
-                size, until a probability reaches it. Without `budget` and `threshold` it goes to that level at once.
+            budget: million multiply-adds that an input may take on average: the cascade's levels and its threshold are
+                then those that kept this budget when it was calibrated.
+            threshold: of a cascade over all levels: each input begins at the lowest one and climbs, up to the level of
+                its own size, until a probability reaches it. Without `budget` and `threshold` it goes there at once.
 
         Raises:
             ArrnError: for an input that cannot be read; `stream` goes on with the others.
@@ -157,10 +157,10 @@ class Predictor(ABC):
         memory. An error among the inputs stands for one that its caller could not find.
         """
         check_top(top)
-        chosen = self.threshold_for(budget, threshold)
+        chosen = self.climb_for(budget, threshold)
         return self._stream(inputs, top, chosen)
 
-    def _stream(self, inputs: Iterable[object], top: int, threshold: float | None) -> Iterator[Answer | ArrnError]:
+    def _stream(self, inputs: Iterable[object], top: int, climb: Climb | None) -> Iterator[Answer | ArrnError]:
         group: list[Signal | ArrnError] = []
         numbers = 0
         for given in inputs:
@@ -174,14 +174,14 @@ class Predictor(ABC):
             except ArrnError as error:
                 group.append(error)
             if len(group) >= _TOGETHER or numbers >= _NUMBERS:
-                yield from self._answer(group, top, threshold)
+                yield from self._answer(group, top, climb)
                 group, numbers = [], 0
-        yield from self._answer(group, top, threshold)
+        yield from self._answer(group, top, climb)
 
-    def threshold_for(self, budget: float | None, threshold: float | None) -> float | None:
-        """The threshold of the cascade that is asked for; None for no cascade."""
+    def climb_for(self, budget: float | None, threshold: float | None) -> Climb | None:
+        """The climb that is asked for; None for no cascade."""
         if budget is None:
-            return None if threshold is None else check_threshold(threshold)
+            return None if threshold is None else Climb(check_threshold(threshold))
         if threshold is not None:
             raise ArrnError(f"give either a budget or a threshold, got budget={budget} and threshold={threshold}")
         if self.cascade is None:
@@ -194,16 +194,22 @@ class Predictor(ABC):
                 f"the cascade was calibrated for the policy {self.cascade.policy!r}, and this predictor has "
                 f"{self.policy!r}: calibrate it anew, or give a threshold"
             )
-        return self.cascade.threshold_for(budget)
+        climb = self.cascade.climb_for(budget)
+        if climb is not None and climb.levels is not None and max(climb.levels) >= len(self.grids):
+            raise ArrnError(
+                f"the cascade was calibrated for a network of more levels than the {len(self.grids)} of this one: "
+                "calibrate it anew, or give a threshold"
+            )
+        return climb
 
-    def _answer(
-        self, group: Sequence[Signal | ArrnError], top: int, threshold: float | None
-    ) -> list[Answer | ArrnError]:
+    def _answer(self, group: Sequence[Signal | ArrnError], top: int, climb: Climb | None) -> list[Answer | ArrnError]:
         found: list[Answer | ArrnError | None] = [each if isinstance(each, ArrnError) else None for each in group]
         signals = {place: each for place, each in enumerate(group) if isinstance(each, Signal)}
-        runs = {place: _Run(self.level_of(signal.size)) for place, signal in signals.items()}
-        lowest = max(len(self.grids) - 1, 0)
-        waiting = {place: run.highest if threshold is None else max(lowest, run.highest) for place, run in runs.items()}
+        runs = {}
+        for place, signal in signals.items():
+            own = self.level_of(signal.size)
+            runs[place] = _Run([own] if climb is None else climb.visits(own, len(self.grids)))
+        waiting = {place: run.levels.pop() for place, run in runs.items()}
         while waiting:
             by_level: defaultdict[int, list[int]] = defaultdict(list)
             for place, level in waiting.items():
@@ -216,8 +222,8 @@ class Predictor(ABC):
                     run = runs[place]
                     run.seconds += seconds
                     run.multiply_adds += cost or 0
-                    if threshold is not None and level > run.highest and float(row.max()) < threshold:
-                        waiting[place] = level - 1
+                    if climb is not None and run.levels and float(row.max()) < climb.threshold:
+                        waiting[place] = run.levels.pop()
                         continue
                     signal = signals[place]
                     found[place] = make_answer(
@@ -268,9 +274,9 @@ class Predictor(ABC):
 
 @dataclass
 class _Run:
-    """What an input has taken so far, and the highest level that it may climb to."""
+    """What an input has taken so far, and the levels that it may still climb to, the next one last."""
 
-    highest: int
+    levels: list[int]
     seconds: float = 0.0
     multiply_adds: int = 0
 

@@ -269,7 +269,7 @@ _MEANINGS = {
 
 def _request_body(predictor: Predictor) -> dict[str, Any]:
     file = {"type": "string", "format": "binary"}
-    _, example = CONTENT_TYPES[predictor.ndim]
+    _, kinds = CONTENT_TYPES[predictor.ndim]
     form = {"type": "object", "properties": {"file": {"type": "array", "items": file}}}
-    content = {kind: {"schema": file} for kind in (example, ANY_BYTES)}
+    content = {kind: {"schema": file} for kind in (*kinds, ANY_BYTES)}
     return {"required": True, "content": content | {"multipart/form-data": {"schema": form}}}

@@ -17,12 +17,16 @@ _MOST_FIELDS = 16  # of a form, which are no files; their content is not used
 _FIELD_BYTES = 4096
 
 ANY_BYTES = "application/octet-stream"
-CONTENT_TYPES: Mapping[int, tuple[str, str]] = {
-    1: ("audio/", "audio/wav"),
-    2: ("image/", "image/png"),
-    3: ("application/x-npy", "application/x-npy"),
+_IMAGES = ("png", "jpeg", "webp", "gif", "bmp", "tiff", "x-portable-pixmap")
+CONTENT_TYPES: Mapping[int, tuple[str, tuple[str, ...]]] = {
+    1: ("audio/", ("audio/wav", "audio/x-wav")),
+    2: ("image/", tuple(f"image/{name}" for name in _IMAGES)),
+    3: ("application/x-npy", ("application/x-npy",)),
 }
-"""By the number of axes of a signal: how the content type of a raw body begins, and an example."""
+"""By the number of axes of a signal: how the content type of a raw body begins, and those of the files that are read.
+
+What follows the slash decides nothing: a file's own first bytes tell its format.
+"""
 
 
 class HeldBytes:
@@ -96,14 +100,14 @@ class Body:
         kind = self._kind
         if self.is_form:
             return await self._form()
-        start, example = CONTENT_TYPES[axes]
+        start, kinds = CONTENT_TYPES[axes]
         if not (kind.startswith(start) or kind == ANY_BYTES):
             got = f"{kind!r:.80} is not taken" if kind else "The content type is missing"
             raise Problem(
                 415,
-                f"{got}: send one file with the content type {example} or {ANY_BYTES}, or several as "
+                f"{got}: send one file with the content type {kinds[0]} or {ANY_BYTES}, or several as "
                 "multipart/form-data.",
-                {"Accept": f"{example}, {ANY_BYTES}, multipart/form-data"},
+                {"Accept": ", ".join([*kinds, ANY_BYTES, "multipart/form-data"])},
             )
         content = b"".join([chunk async for chunk in self._chunks()])
         if not content:

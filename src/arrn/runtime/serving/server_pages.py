@@ -25,7 +25,7 @@ _FILES = {"sound": "seven.wav", "image": "cat.png", "volume": "scan.npy"}
 def describe(kind: str, settings: ServerSettings) -> str:
     """The page at `/`: what the server does, how to ask it, and its limits."""
     file, plural = _FILES[kind], {"sound": "sounds"}.get(kind, f"{kind}s")
-    example = CONTENT_TYPES[_AXES[kind]][1]
+    example = CONTENT_TYPES[_AXES[kind]][1][0]
     token = '-H "Authorization: Bearer $ARRN_TOKEN" ' if settings.token is not None else ""
     one = f"curl {token}-H 'Content-Type: {example}' --data-binary @{file} \\\n  'http://ADDRESS/predict?top=5'"
     many = f"curl {token}-F file=@{file} -F file=@another.{file.partition('.')[2]} http://ADDRESS/predict"
