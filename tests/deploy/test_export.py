@@ -15,7 +15,6 @@ from arrn.deploy.parts import Entrance, _entrance, take_apart
 from arrn.metadata import Metadata
 from arrn.runtime import OnnxPredictor, read_manifest
 from arrn.runtime.levels import level_of
-from arrn.signal import resample
 from arrn.testing import awaken_norms
 
 pytest.importorskip("onnxscript")
@@ -90,20 +89,6 @@ def test_one_file_answers_at_any_size(kind: str, tmp_path: Path) -> None:
     # What was measured at export is in the manifest, and it is the largest that is allowed at most.
     files = [*(level.exported for level in exported.manifest.levels), exported.manifest.all_levels]
     assert all(file is not None and 0 <= (file.difference or 0) <= TOLERANCE for file in files)
-
-
-def test_gates_of_a_tied_network_may_be_open_shut_or_between_in_one_batch(tmp_path: Path) -> None:
-    model = saved(tmp_path / "saved", **NETWORKS["tied"])
-    export_network(tmp_path / "saved", tmp_path / "out")
-    session = ort.InferenceSession(str(tmp_path / "out/any-size.onnx"))
-    grids = model.grids
-    fine = torch.randint(0, 256, (2, 3, *grids[0])).float()
-    between = [resample(resample(fine, grids[1]), grids[0]), 128 + (fine - 128) / 16, 128 + (fine - 128) / 64]
-    stored = torch.cat([fine, *between, torch.full((1, 3, *grids[0]), 90.0)])
-    found, _ = session.run(None, {"signal": stored.numpy()})
-    with torch.no_grad():
-        expected = model(take_apart(model, model.metadata).normalise(stored)).log_softmax(1)
-    assert np.abs(np.log(found) - expected.numpy()).max() < 2e-4
 
 
 def test_small_inputs_and_large_ones_answer_as_the_network(two_levels: Path) -> None:

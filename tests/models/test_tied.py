@@ -17,7 +17,7 @@ from arrn.nn import (
     multiply_adds,
     multiply_adds_of_noise,
 )
-from arrn.nn.inference import above_open_gates
+from arrn.nn.inference import above_open_gates, fold_batch_norms
 from arrn.signal import resample
 from arrn.testing import assert_exact_skipping, awaken_norms
 from strategies import relative_error
@@ -264,6 +264,21 @@ def test_fused_networks_fold_every_norm_and_answer_alike(size: int) -> None:
     fused = model.at_resolution(size).fuse()
     assert not any(isinstance(part, nn.BatchNorm2d | Borrowed) for part in fused.modules())
     assert relative_error(fused(x), model(x)) < 1e-12
+
+
+@torch.no_grad()
+def test_folded_norms_may_leave_the_weights_that_levels_share() -> None:
+    model = arrn.create_model("arrn_mini", **SMALL, own_repeats=(1,)).double().eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16, dtype=torch.float64))
+    x = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    expected = model(x)
+    weights = {part.weight.data_ptr() for part in model.base.modules() if isinstance(part, nn.Conv2d)}
+    folded = fold_batch_norms(model.at_resolution(16), keep_shared=True)
+    assert not any(isinstance(part, nn.BatchNorm2d | Borrowed) for part in folded.modules())
+    assert relative_error(folded(x), expected) < 1e-12
+    for level in folded.levels:
+        shared = [part for part in level.modules() if isinstance(part, nn.Conv2d) and part.weight.data_ptr() in weights]
+        assert len(shared) == len(weights)
 
 
 @torch.no_grad()

@@ -136,7 +136,7 @@ class ReadyNetwork:
         self.costs = costs_of(self.parts)
         self.adapts = isinstance(network, ARRN)
         self._folder = folder
-        self._exporting: Parts = take_apart(network, known)  # which changes for exporters
+        self._exporting: Parts = take_apart(network, known, keep_shared=True)  # which changes for exporters
 
     def level_of(self, size: Grid) -> int:
         """The level at which an input of that size enters."""

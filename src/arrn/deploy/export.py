@@ -104,7 +104,7 @@ def export_network(
         raise unknown_name("target", target, TARGETS)
     _check_place(out)
     model, metadata, _ = load_network(source, torch.device("cpu"))
-    parts = take_apart(model, metadata, policy)
+    parts = take_apart(model, metadata, policy, keep_shared=target == "onnx")
     chosen = choose_levels(parts.grids, levels)
     evaluated = find_evaluation(source)
     # It is of all levels.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import torch
+from numpy.typing import NDArray
+from onnx import numpy_helper
 from torch import nn
 
 from arrn.deploy.onnx_graph import Graph
@@ -15,6 +18,7 @@ from arrn.deploy.onnx_resampling import resample_between, resample_to, takes_any
 from arrn.deploy.parts import Parts
 from arrn.deploy.torch_programs import quietly
 from arrn.errors import ArrnError, first_line
+from arrn.nn.junctions import VectorJunction
 from arrn.nn.layers import Resampling
 from arrn.signal.grid import Grid, format_grid
 from arrn.signal.kernels import WhittakerShannon
@@ -25,7 +29,7 @@ INPUT, LEVEL = "signal", "level"
 SPACE = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
 """What lengths of inputs are called."""
 
-_DOMAIN, _MARK = "arrn", "Resample"
+_DOMAIN, _MARK, _FOUND = "arrn", "Resample", "Found"
 
 
 class _MarkedResampling(Resampling):
@@ -43,6 +47,37 @@ class _MarkedResampling(Resampling):
         return answer
 
 
+class _MarkedJunction(VectorJunction):
+    """Leaves a mark for what its network finds in the signal, where `OnnxPrograms` then writes the network."""
+
+    def __init__(self, junction: VectorJunction, level: int) -> None:
+        super().__init__(nn.Sequential(), junction.channels, junction.features, junction.next_size)
+        self.level = level
+
+    def _find(self, r: torch.Tensor, maps: list[torch.Tensor] | None) -> torch.Tensor:
+        k = self.channels
+        answer: torch.Tensor = torch.onnx.ops.symbolic(
+            f"{_DOMAIN}::{_FOUND}",
+            (r[:, :k], r[:, k : k + 1]),  # the signal, and the gate above
+            {"level": self.level},
+            dtype=r.dtype,
+            shape=(r.shape[0], self.features),
+            version=1,
+        )
+        return answer
+
+
+class _Finding(nn.Module):
+    """What a `VectorJunction` finds in a signal, shape (batch, channels, *grid) -> (batch, features)."""
+
+    def __init__(self, junction: VectorJunction) -> None:
+        super().__init__()
+        self.junction = junction
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.junction._find(x, None)
+
+
 class OnnxPrograms:
     """Writes a network's ONNX files. Its parts are exported once and put together anew for each file.
 
@@ -55,6 +90,11 @@ class OnnxPrograms:
         self.parts, self.chosen = parts, tuple(levels)
         mark_resampling(parts)
         self._top = self.chosen[0]
+        self._found = {
+            n: export_part(_Finding(junction).eval(), (junction.channels, *parts.grids[n]))
+            for n, junction in mark_junctions(parts).items()
+            if n >= self._top
+        }
         self._levels = {
             n: export_part(level, _input_of(level)) for n, level in enumerate(parts.levels) if n >= self._top
         }
@@ -76,8 +116,9 @@ class OnnxPrograms:
             x = resample_between(graph, x, grid, grid, self.parts.kernel)
         r = self._enter(graph, x, level)
         for n in range(level, len(self.parts.grids) - 1):
-            r = self._run_level(graph, r, n)
-        return self._model(graph, [self._run_tail(graph, r)], None if self.any_size else self.parts.grids[level])
+            r = self._run_level(graph, r, n, entered=n == level)
+        answer = self._run_tail(graph, r, entered=level == len(self.parts.grids) - 1)
+        return self._model(graph, [answer], None if self.any_size else self.parts.grids[level])
 
     def any_size_file(self) -> onnx.ModelProto:
         """The model of all levels: the size of its input picks the level, and levels above that one do not run.
@@ -86,6 +127,8 @@ class OnnxPrograms:
         the level, counted among all of the network's from the highest.
         """
         parts, graph = self.parts, Graph()
+        for weight in self._shared_weights():
+            graph.constant(weight)  # branches take it from here
         shape = graph.op("Shape", INPUT)
         size = graph.op("Slice", shape, graph.whole(2), graph.whole(2 + parts.ndim))
         level = self._pick(graph, size)
@@ -139,13 +182,43 @@ class OnnxPrograms:
         name = entrance_name(self.parts.grids[level])
         return graph.op("Conv", x, graph.constant(weight), graph.constant(entrance.shift), name=name)
 
-    def _run_level(self, graph: Graph, r: str, n: int) -> str:
-        (answer,) = graph.splice(self._levels[n], [r], {_MARK: self._expand})
+    def _run_level(self, graph: Graph, r: str, n: int, entered: bool = False) -> str:
+        return self._splice(graph, self._levels[n], r, entered)
+
+    def _run_tail(self, graph: Graph, r: str, entered: bool = False) -> str:
+        return self._splice(graph, self._tail, r, entered)
+
+    def _splice(self, graph: Graph, part: onnx.ModelProto, x: str, entered: bool = False) -> str:
+        """A part of the network; `entered`: all signals enter there, so nothing comes through a gate above."""
+
+        def find(graph: Graph, node: onnx.NodeProto, inputs: list[str]) -> str:
+            signal, gate = inputs
+            network = self._found[node.attribute[0].i]
+            if entered:
+                return self._splice(graph, network, signal)
+            # Where the gate above is fully open for all signals, what is found here would be multiplied by zero.
+            closed = graph.op("Cast", graph.op("Less", gate, graph.constant(np.float32(1))), to=7)
+            needed = graph.op("Greater", graph.op("ReduceSum", closed, keepdims=0), graph.scalar(0))
+            (found,) = graph.choose(
+                needed,
+                lambda inner: [self._splice(inner, network, signal)],
+                lambda inner: [inner.constant(np.zeros((1, 1), np.float32))],
+            )
+            return found
+
+        (answer,) = graph.splice(part, [x], {_MARK: self._expand, _FOUND: find})
         return answer
 
-    def _run_tail(self, graph: Graph, r: str) -> str:
-        (answer,) = graph.splice(self._tail, [r], {_MARK: self._expand})
-        return answer
+    def _shared_weights(self) -> list[NDArray[Any]]:
+        """The weights of convolutions that are the same in several levels."""
+        stored = [
+            numpy_helper.to_array(tensor)
+            for part in (*self._found.values(), *self._levels.values())
+            for tensor in part.graph.initializer
+            if len(tensor.dims) > 2
+        ]
+        counts = Counter((weight.shape, weight.tobytes()) for weight in stored)
+        return [weight for weight in stored if counts[weight.shape, weight.tobytes()] > 1]
 
     def _expand(self, graph: Graph, node: onnx.NodeProto, inputs: list[str]) -> str:
         grids = {attribute.name: tuple(attribute.ints) for attribute in node.attribute}
@@ -186,6 +259,17 @@ def mark_resampling(parts: Parts) -> None:
         for name, module in list(part.named_modules()):
             if type(module) is Resampling:
                 part.set_submodule(name, _MarkedResampling(module.source, module.target, module.kernel))
+
+
+def mark_junctions(parts: Parts) -> dict[int, VectorJunction]:
+    """Puts a marked one in the place of each `VectorJunction` below another; returns those that stood there."""
+    found: dict[int, VectorJunction] = {}
+    for n, part in enumerate((*parts.levels, parts.tail)):
+        for name, module in list(part.named_modules()):
+            if n and type(module) is VectorJunction:
+                part.set_submodule(name, _MarkedJunction(module, n).eval())
+                found[n] = module
+    return found
 
 
 def _input_of(level: nn.Module) -> tuple[int, ...]:

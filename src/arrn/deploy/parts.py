@@ -17,6 +17,7 @@ from arrn.metadata import Metadata
 from arrn.models.fixed import ResampledNetwork
 from arrn.models.rivals import SwitchableNetwork
 from arrn.nn.arrn import ARRN
+from arrn.nn.inference import fold_batch_norms
 from arrn.nn.layers import Resampling, fold
 from arrn.nn.network import Policy, as_policy, classes_of
 from arrn.signal.grid import Grid, format_grid
@@ -136,13 +137,17 @@ class _Tail(nn.Module):
         return y.softmax(dim=1) if self.answers == "probabilities" else y
 
 
-def take_apart(model: nn.Module, metadata: Metadata, policy: Policy | None = None) -> Parts:
+def take_apart(
+    model: nn.Module, metadata: Metadata, policy: Policy | None = None, *, keep_shared: bool = False
+) -> Parts:
     """The parts of an ARRN, or of a network of one fixed resolution.
 
     Args:
         model: the network; it stays as it is.
         metadata: of which mean and standard deviation must be known.
         policy: another than the network's own.
+        keep_shared: convolutions that several levels share keep their weights, beside norms of each level
+            (`fold_batch_norms`); otherwise each level has convolutions of its own.
 
     Raises:
         ArrnError: for other networks, and where the normalisation is not known.
@@ -161,7 +166,8 @@ def take_apart(model: nn.Module, metadata: Metadata, policy: Policy | None = Non
     if isinstance(reference, ARRN):
         if policy is not None:
             reference.policy = as_policy(policy)
-        whole = reference.at_resolution(reference.grids[0]).fuse()
+        adapted = copy.deepcopy(reference.at_resolution(reference.grids[0])).eval()
+        whole = fold_batch_norms(adapted, keep_shared=keep_shared)
         return Parts(
             grids=reference.grids,
             kernel=reference.kernel,

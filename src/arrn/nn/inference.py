@@ -28,12 +28,19 @@ _Convolution: TypeAlias = nn.Conv1d | nn.Conv2d | nn.Conv3d
 _Program: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
-def fold_batch_norms(module: Module) -> Module:
+def fold_batch_norms(module: Module, *, keep_shared: bool = False) -> Module:
     """Folds, in place, each norm that directly follows a convolution, in an `nn.Sequential` or a traced graph.
 
     The module must be in evaluation mode. What stands elsewhere is left as it is, and so is a convolution that does
     more than its class says: a subclass, hooks, a parametrized weight.
+
+    Args:
+        module: of which `Borrowed` convolutions, too, become convolutions of their own.
+        keep_shared: convolutions that stand at several places (`Borrowed`) stay one convolution with the same weights;
+            a norm that follows one becomes a `ChannelScale`.
     """
+    borrowed = [part for part in module.modules() if keep_shared and isinstance(part, Borrowed)]
+    shared = {id(part.owner) for part in borrowed}
     for owner in list(module.modules()):
         if isinstance(owner, fx.GraphModule):
             pairs = _neighbours(owner)
@@ -45,6 +52,11 @@ def fold_batch_norms(module: Module) -> Module:
             convolution, norm = owner.get_submodule(name), owner.get_submodule(following)
             if isinstance(convolution, Borrowed) and not has_hooks(convolution):
                 convolution = convolution.owner  # folded, it is a convolution of its own
+            if id(convolution) in shared:
+                owner.set_submodule(name, convolution)
+                if _is_plain(convolution) and _is_batch_norm(norm) and not has_hooks(norm):
+                    owner.set_submodule(following, ChannelScale.of(norm, convolution.weight.ndim - 2))
+                continue
             if _is_plain(convolution) and not has_hooks(norm) and (folded := _fold(convolution, norm)) is not None:
                 owner.set_submodule(name, folded)
                 owner.set_submodule(following, nn.Identity())
@@ -53,6 +65,10 @@ def fold_batch_norms(module: Module) -> Module:
 
 def _is_plain(layer: nn.Module) -> TypeGuard[_Convolution]:
     return type(layer) in _CONVOLUTION and not has_hooks(layer)
+
+
+def _is_batch_norm(layer: nn.Module) -> TypeGuard[nn.BatchNorm2d]:
+    return isinstance(layer, _BATCH_NORM) and type(layer) in _BATCH_NORM and layer.track_running_stats
 
 
 def _neighbours(traced: fx.GraphModule) -> Iterator[tuple[str, str]]:
@@ -69,7 +85,7 @@ def _neighbours(traced: fx.GraphModule) -> Iterator[tuple[str, str]]:
 
 def _fold(convolution: _Convolution, norm: nn.Module) -> nn.Module | None:
     """The convolution that does the norm's work too; None where that cannot be."""
-    if isinstance(norm, _BATCH_NORM) and type(norm) in _BATCH_NORM and norm.track_running_stats:
+    if _is_batch_norm(norm):
         return fuse_conv_bn_eval(convolution, norm)
     if type(norm) is BatchRMSNorm:
         convolution = copy.deepcopy(convolution)  # it may stand elsewhere too
@@ -80,6 +96,42 @@ def _fold(convolution: _Convolution, norm: nn.Module) -> nn.Module | None:
                 convolution.bias.mul_(factor)
         return convolution
     return None
+
+
+class ChannelScale(nn.Module):
+    """A norm in evaluation mode: each channel is multiplied by a number, and shifted by another.
+
+    Args:
+        scale, shift: shape (channels,).
+        ndim: axes of space.
+
+    Shape: (batch, channels, *space), unchanged.
+
+    >>> ChannelScale(torch.tensor([2.0]), torch.tensor([1.0]), ndim=1)(torch.tensor([[[3.0, 4.0]]]))
+    tensor([[[7., 9.]]])
+    """
+
+    scale: torch.Tensor
+    shift: torch.Tensor
+
+    def __init__(self, scale: torch.Tensor, shift: torch.Tensor, ndim: int) -> None:
+        super().__init__()
+        for name, values in (("scale", scale), ("shift", shift)):
+            self.register_buffer(name, values.detach().view(-1, *[1] * ndim))
+
+    @classmethod
+    def of(cls, norm: nn.BatchNorm2d, ndim: int) -> ChannelScale:
+        """What a batch norm does with its running mean and variance."""
+        mean, variance = norm.running_mean, norm.running_var
+        assert mean is not None
+        assert variance is not None
+        weight = torch.ones_like(mean) if norm.weight is None else norm.weight
+        bias = torch.zeros_like(mean) if norm.bias is None else norm.bias
+        scale = weight * torch.rsqrt(variance + norm.eps)
+        return cls(scale, bias - mean * scale, ndim)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale + self.shift
 
 
 class Shortcut(nn.Module):

@@ -1,0 +1,129 @@
+"""Exported tied networks: shared weights are stored once, and what lies below open gates does not run."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import arrn
+from arrn.deploy.export import Exported, export_network
+from arrn.deploy.parts import take_apart
+from arrn.metadata import Metadata
+from arrn.signal import resample
+from arrn.testing import awaken_norms
+
+pytest.importorskip("onnxscript")
+ort = pytest.importorskip("onnxruntime")
+
+FINE, BLURRED, FLAT = 0, 1, 2  # details of the top level; of the level below alone; none
+CONVOLUTIONS = 20  # of arrn_mini's CNN
+
+
+def signals(grids: Any, *kinds: int) -> torch.Tensor:
+    """Stored numbers on the first grid, of one sample for each kind."""
+    fine = torch.randint(0, 256, (1, 3, *grids[0]), generator=torch.Generator().manual_seed(0)).float()
+    made = [fine, resample(resample(fine, grids[1]), grids[0]), torch.full_like(fine, 90)]
+    return torch.cat([made[kind] for kind in kinds])
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Exported]:
+    """arrn_mini with norms that differ between its levels, and its export."""
+    folder = tmp_path_factory.mktemp("mini")
+    torch.manual_seed(0)
+    model = arrn.create_model("arrn_mini", num_classes=4)
+    awaken_norms(model, torch.randn(6, 3, 32, 32))
+    arrn.save(model, folder / "saved", Metadata(mean=(0.45,) * 3, std=(0.2,) * 3))
+    return arrn.load(folder / "saved").eval(), export_network(folder / "saved", folder / "out")
+
+
+def differ(model: Any, path: Path, stored: torch.Tensor) -> float:
+    """The largest difference of logarithms of probabilities: those that all classes share would not hide an error."""
+    found = ort.InferenceSession(str(path)).run(None, {"signal": stored.numpy()})[0]
+    with torch.no_grad():
+        expected = model(take_apart(model, model.metadata).normalise(stored)).log_softmax(1)
+    return float(np.abs(np.log(found) - expected.numpy()).max())
+
+
+@pytest.mark.parametrize("kinds", [(FINE,), (BLURRED,), (FLAT,), (FINE, FINE), (FINE, BLURRED, FLAT), (FLAT, FINE)])
+def test_batches_of_any_kind_answer_as_the_network(mini: tuple[Any, Exported], kinds: tuple[int, ...]) -> None:
+    model, exported = mini
+    assert exported.refused == ()
+    for name in ("any-size", "level-32"):
+        assert differ(model, exported.folder / f"{name}.onnx", signals(model.grids, *kinds)) < 2e-4
+    for name in ("any-size", "level-16"):
+        assert differ(model, exported.folder / f"{name}.onnx", signals(model.grids[1:], *kinds)) < 2e-4
+
+
+def test_gates_may_be_open_shut_or_between_in_one_batch(mini: tuple[Any, Exported]) -> None:
+    model, exported = mini
+    fine = signals(model.grids, FINE)
+    stored = torch.cat([128 + (fine - 128) / shrunk for shrunk in (1, 4, 16, 32, 64, 128)])
+    gates = model.residuals[0]._openness(details(model, stored)).flatten()
+    assert gates[0] == 1
+    assert ((gates > 0.01) & (gates < 0.99)).any()
+    for name in ("any-size", "level-32"):
+        assert differ(model, exported.folder / f"{name}.onnx", stored) < 2e-4
+        for n in range(len(stored)):
+            assert differ(model, exported.folder / f"{name}.onnx", stored[n : n + 1]) < 2e-4
+
+
+def details(model: Any, stored: torch.Tensor) -> torch.Tensor:
+    """What the top level's gate reads."""
+    x = take_apart(model, model.metadata).normalise(stored)
+    return x - resample(resample(x, model.grids[1]), model.grids[0])
+
+
+def test_what_lies_below_open_gates_does_not_run(mini: tuple[Any, Exported], tmp_path: Path) -> None:
+    model, exported = mini
+
+    def convolutions(name: str, stored: torch.Tensor) -> int:
+        options = ort.SessionOptions()
+        options.enable_profiling = True
+        options.profile_file_prefix = str(tmp_path / "profile")
+        # Without fusions, so that every convolution is counted as one.
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(str(exported.folder / f"{name}.onnx"), options)
+        session.run(None, {"signal": stored.numpy()})
+        events = json.loads(Path(session.end_profiling()).read_text())
+        return Counter(event.get("args", {}).get("op_name") for event in events)["Conv"]
+
+    entrance = projection = 1
+    for names, grids in ((("any-size", "level-32"), model.grids), (("any-size", "level-16"), model.grids[1:])):
+        levels = len(grids)
+        always = entrance + projection * (levels - 1)
+        expected = {
+            (FINE,): always + CONVOLUTIONS,
+            (FINE, FINE): always + CONVOLUTIONS,
+            (BLURRED,): always + 2 * CONVOLUTIONS,
+            (FLAT,): always + levels * CONVOLUTIONS,
+            (FINE, FLAT): always + levels * CONVOLUTIONS,
+        }
+        for name in names:
+            counts = {kinds: convolutions(name, signals(grids, *kinds)) for kinds in expected}
+            assert counts == expected
+    assert convolutions("any-size", signals(model.grids[-1:] * 2, FLAT)) == entrance + CONVOLUTIONS
+
+
+def test_shared_weights_are_stored_once(mini: tuple[Any, Exported]) -> None:
+    model, exported = mini
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    files = [exported.manifest.all_levels, *(level.exported for level in exported.manifest.levels)]
+    assert all(file is not None and file.bytes < 1.3 * parameters for file in files)
+
+
+@pytest.mark.slow
+def test_other_shapes_of_tied_networks(tmp_path: Path) -> None:
+    options = {"sizes": ((12, 10), (6, 5), (3, 3)), "width": 4, "repeats": (1, 1), "own_repeats": (1,), "lift": 1}
+    torch.manual_seed(0)
+    model = arrn.create_model("arrn_mini", **options, num_classes=4)
+    awaken_norms(model, torch.randn(6, 3, 12, 10))
+    arrn.save(model, tmp_path / "saved", Metadata(mean=(0.45,) * 3, std=(0.2,) * 3))
+    model = arrn.load(tmp_path / "saved").eval()
+    export_network(tmp_path / "saved", tmp_path / "out", levels=["12x10", "3"])
+    for kinds in ((FINE,), (BLURRED,), (FLAT, FINE)):
+        assert differ(model, tmp_path / "out/any-size.onnx", signals(model.grids, *kinds)) < 2e-4
