@@ -13,6 +13,7 @@ import arrn
 from arrn.deploy.export import Exported, export_network
 from arrn.deploy.parts import take_apart
 from arrn.metadata import Metadata
+from arrn.nn import multiply_adds, multiply_adds_of_noise
 from arrn.signal import resample
 from arrn.testing import awaken_norms
 
@@ -114,6 +115,17 @@ def test_shared_weights_are_stored_once(mini: tuple[Any, Exported]) -> None:
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     files = [exported.manifest.all_levels, *(level.exported for level in exported.manifest.levels)]
     assert all(file is not None and file.bytes < 1.3 * parameters for file in files)
+
+
+def test_the_manifest_counts_what_runs_for_signals_with_details(mini: tuple[Any, Exported]) -> None:
+    model, exported = mini
+    for level in exported.manifest.levels:
+        cast, shape = model.at_resolution(level.grid), (1, 3, *level.grid)
+        assert level.multiply_adds == multiply_adds_of_noise(cast, shape)
+        assert (level.multiply_adds < multiply_adds(cast, shape)) == (level.grid != model.grids[-1])
+    assert [arrn.Predictor(model).cost(n) for n in range(3)] == [
+        level.multiply_adds for level in exported.manifest.levels
+    ]
 
 
 @pytest.mark.slow

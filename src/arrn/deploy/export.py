@@ -20,7 +20,7 @@ from arrn.hub import hub_address, locate
 from arrn.metadata import Metadata
 from arrn.model_folder import CONFIG, checksum_in, read_config
 from arrn.nn.arrn import ARRN
-from arrn.nn.introspection import count_parameters, multiply_adds
+from arrn.nn.introspection import count_parameters, multiply_adds, multiply_adds_of_noise
 from arrn.nn.network import Policy, config_of
 from arrn.provenance import provenance
 from arrn.reading import read_document
@@ -48,6 +48,8 @@ TOLERANCE = 1e-4
 Say: TypeAlias = Callable[[str], None]
 Runner: TypeAlias = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 """Takes stored numbers of shape (batch, channels, *space) to answers, by an exported file."""
+
+Count: TypeAlias = Callable[[torch.nn.Module, tuple[int, ...]], int]
 
 Quantise: TypeAlias = Callable[[Path, Parts, Manifest, Say], Manifest]
 """Adds 8-bit files to an exported folder and to its manifest: `arrn.deploy.quantising.Quantiser`."""
@@ -112,7 +114,8 @@ def export_network(
     with new_folder(out) as staging:
         writer = _Writer(staging, parts, chosen, say)
         manifest = _describe(source, model, metadata, parts, target, cascade)
-        costs = costs_of(parts)
+        # ONNX files leave out what lies below open gates; other programs do the same work for all signals.
+        costs = costs_of(parts, multiply_adds_of_noise if target == "onnx" else multiply_adds)
         if evaluated is not None:
             manifest = replace(
                 manifest, facts={**manifest.facts, "accuracy": _accuracies(evaluated, parts, chosen, costs)}
@@ -129,14 +132,12 @@ def export_network(
     return Exported(out, manifest, tuple(writer.refused))
 
 
-def costs_of(parts: Parts) -> list[tuple[int, int]]:
-    """Parameters and multiply-adds at each level, highest first."""
+def costs_of(parts: Parts, count: Count = multiply_adds_of_noise) -> list[tuple[int, int]]:
+    """Parameters and multiply-adds at each level, highest first; `count` takes a module and the shape of its input."""
     model = parts.reference
-    if not isinstance(model, ARRN):
-        return [(count_parameters(model), multiply_adds(model, (1, parts.channels, *grid))) for grid in parts.grids]
-    cast = [model.at_resolution(grid) for grid in parts.grids]
+    cast = [model.at_resolution(grid) if isinstance(model, ARRN) else model for grid in parts.grids]
     return [
-        (count_parameters(each), multiply_adds(each, (1, parts.channels, *grid)))
+        (count_parameters(each), count(each, (1, parts.channels, *grid)))
         for each, grid in zip(cast, parts.grids, strict=True)
     ]
 

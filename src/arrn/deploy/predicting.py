@@ -24,7 +24,7 @@ from arrn.models.fixed import FixedResolution
 from arrn.nn.arrn import ARRN, AdaptedARRN
 from arrn.nn.backbone import Backbone
 from arrn.nn.inference import Frozen, Shortcut
-from arrn.nn.introspection import forward_memory, multiply_adds, unwrap
+from arrn.nn.introspection import forward_memory, multiply_adds_of_noise, unwrap
 from arrn.nn.network import as_network, channels_of
 from arrn.runs import is_finished, pick_device
 from arrn.runs.settings import RUN_FILE
@@ -147,7 +147,7 @@ class Predictor(AnyPredictor):
             return None
         network, shape = self._cast(level), (1, self.channels, *self.grids[level])
         try:
-            return multiply_adds(network, shape), forward_memory(network, shape)
+            return multiply_adds_of_noise(network, shape), forward_memory(network, shape)
         except RuntimeError:  # a network of the user's own whose course depends on the data
             return None
 

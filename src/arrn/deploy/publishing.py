@@ -21,7 +21,7 @@ from arrn.hub import HubAddress, hub_api, hub_errors, quietly
 from arrn.metadata import Metadata
 from arrn.model_folder import CONFIG, WEIGHTS, check_weights, checksum_in, find_weights, read_config
 from arrn.models import registry
-from arrn.nn import ARRN, count_parameters, multiply_adds
+from arrn.nn import ARRN, count_parameters, multiply_adds_of_noise
 from arrn.nn.network import as_network, channels_of
 from arrn.reading import read_bytes, read_json, read_toml
 from arrn.runs import load_network
@@ -196,7 +196,7 @@ def _costs(model: nn.Module, channels: int | None) -> list[int | None]:
     for grid in as_network(model).grids:
         level = model.at_resolution(grid) if isinstance(model, ARRN) else model
         try:
-            found.append(None if channels is None else multiply_adds(level, (1, channels, *grid)))
+            found.append(None if channels is None else multiply_adds_of_noise(level, (1, channels, *grid)))
         except RuntimeError:  # a network of the user's own whose course depends on the data
             found.append(None)
     return found
