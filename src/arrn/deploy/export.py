@@ -116,10 +116,10 @@ def export_network(
         manifest = _describe(source, model, metadata, parts, target, cascade)
         # ONNX files leave out what lies below open gates; other programs do the same work for all signals.
         costs = costs_of(parts, multiply_adds_of_noise if target == "onnx" else multiply_adds)
-        if evaluated is not None:
-            manifest = replace(
-                manifest, facts={**manifest.facts, "accuracy": _accuracies(evaluated, parts, chosen, costs)}
-            )
+        limits = [most for _, most in costs_of(parts, multiply_adds)]  # for any signal
+        most = dict(zip(map(format_grid, parts.grids), limits, strict=True))
+        accuracies = None if evaluated is None else _accuracies(evaluated, parts, chosen, costs)
+        manifest = replace(manifest, facts={**manifest.facts, "accuracy": accuracies, "most_multiply_adds": most})
         manifest = {"onnx": writer.write_onnx, "pt2": writer.write_pt2, "executorch": writer.write_executorch}[target](
             manifest, costs, evaluated
         )
@@ -173,7 +173,6 @@ def _describe(
         },
         "normalisation": {"mean": list(parts.mean), "std": list(parts.std), "of": "numbers divided by full_scale"},
         "kernel": kernel_options(parts.kernel),
-        "accuracy": None,
         "provenance": provenance(),
     }
     return Manifest(

@@ -17,6 +17,7 @@ from arrn.nn.network import Policy
 from arrn.reading import read_document
 from arrn.runtime.manifest import Manifest
 from arrn.runtime.onnx_engine import read_checked
+from arrn.signal.grid import format_grid
 from arrn.web.browser_runtime import BACKENDS, CopiedRuntime, copy_runtime
 from arrn.web.site_samples import read_samples, shipped_samples
 from arrn.writing import new_folder, write_atomically
@@ -163,6 +164,7 @@ def _describe(
         "classes": None if manifest.class_names is None else list(manifest.class_names),
         "grids": [list(grid) for grid in manifest.grids],
         "costs": [level.multiply_adds for level in manifest.levels],
+        "most_costs": [manifest.facts["most_multiply_adds"][format_grid(level.grid)] for level in manifest.levels],
         "policy": manifest.policy,
         "aspect": manifest.aspect,
         "accuracy": _accuracies(manifest),

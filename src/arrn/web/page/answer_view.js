@@ -25,7 +25,7 @@ export function showAnswer(site, answer) {
   const facts = [
     ["Time", `${spellTime(milliseconds)} ms`, "for one run of the network"],
     ["Multiply-adds", spellCount(site.costs[level]), costShare(site, level)],
-    site.grids.length > 1 && ["Levels skipped", `${level} of ${site.grids.length}`, ["all levels run", "the highest does not run"][level] ?? "the highest ones do not run"],
+    site.grids.length > 1 && ["Levels skipped", `${level} of ${site.grids.length}`, skippedRemark(site, level)],
     accuracyAt(site, size),
   ];
   byId("facts").replaceChildren(
@@ -57,7 +57,13 @@ function showProbabilities(site, probabilities) {
   );
 }
 
+function skippedRemark(site, level) {
+  if (level === 0) return mayStop(site, level) ? "the lower ones run if needed" : "all levels run";
+  return level === 1 ? "the highest does not run" : "the highest ones do not run";
+}
+
 function costShare(site, level) {
+  if (mayStop(site, level)) return `${spellCount(site.most_costs[level])} for a flat picture`;
   return level === 0 ? "all of the network" : `${Math.round((100 * site.costs[level]) / site.costs[0])}% of the whole network`;
 }
 
@@ -69,7 +75,7 @@ function accuracyAt(site, size) {
 }
 
 function showLadder(site, level, size) {
-  const share = (n) => site.costs[n] - (site.costs[n + 1] ?? 0);
+  const share = (n) => site.most_costs[n] - (site.most_costs[n + 1] ?? 0);
   byId("ladder").replaceChildren(
     ...site.grids.map((grid, n) => {
       const runs = n >= level;
@@ -77,7 +83,7 @@ function showLadder(site, level, size) {
         "span",
         { class: "step" },
         element("b", {}, spellSize(grid)),
-        element("span", {}, runs ? "runs" : "skipped"),
+        element("span", {}, !runs ? "skipped" : n > level && mayStop(site, level) ? "runs if needed" : "runs"),
       );
       step.style.setProperty("--height", Math.sqrt(grid[0] / site.grids[0][0]));
       const cost = share(n) > 0 ? element("small", {}, spellCount(share(n))) : null;
@@ -87,13 +93,19 @@ function showLadder(site, level, size) {
   setText("ladder-sentence", ladderSentence(site, level, size));
 }
 
+/** Whether levels below the one where the picture enters do not run for pictures with details. */
+function mayStop(site, level) {
+  return site.costs[level] < site.most_costs[level];
+}
+
 function ladderSentence(site, level, size) {
   const grid = site.grids[level];
   const same = size.every((length, axis) => length === grid[axis]);
   const larger = size.some((length, axis) => length > grid[axis]);
   const how = same ? "is on the grid" : larger ? "is smoothed down to the grid" : "is interpolated up to the grid";
   const cost = site.grids.length > 1 ? " The numbers below the levels are their multiply-adds." : "";
-  return `The picture of ${spellSize(size)} ${how} of the level ${spellSize(grid)}, and enters there.${cost}`;
+  const needed = mayStop(site, level) ? " The levels below run only if the picture has too few details for that one." : "";
+  return `The picture of ${spellSize(size)} ${how} of the level ${spellSize(grid)}, and enters there.${needed}${cost}`;
 }
 
 /** The answer in a sentence, for those who hear the page. */
