@@ -12,6 +12,7 @@ import torch
 import arrn
 from arrn.deploy.export import Exported, export_network
 from arrn.deploy.parts import take_apart
+from arrn.deploy.quantising import _fold_scales, quantise
 from arrn.metadata import Metadata
 from arrn.nn import multiply_adds, multiply_adds_of_noise
 from arrn.signal import resample
@@ -19,6 +20,7 @@ from arrn.signal.grid import format_grid
 from arrn.testing import awaken_norms
 
 pytest.importorskip("onnxscript")
+onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 
 FINE, BLURRED, FLAT = 0, 1, 2  # details of the top level; of the level below alone; none
@@ -127,6 +129,31 @@ def test_the_manifest_counts_what_runs_for_signals_with_details(mini: tuple[Any,
         assert exported.manifest.facts["most_multiply_adds"][format_grid(level.grid)] == multiply_adds(cast, shape)
     predictor = arrn.Predictor(model)
     assert [predictor.cost(n) for n in range(3)] == [level.multiply_adds for level in exported.manifest.levels]
+
+
+@pytest.mark.parametrize("size", [32, 8])
+def test_eight_bit_files_have_no_norms_beside_their_convolutions(
+    mini: tuple[Any, Exported], tmp_path: Path, size: int
+) -> None:
+    model, exported = mini
+    path = exported.folder / f"level-{size}.onnx"
+    folded = _fold_scales(onnx.load(path))
+    kinds = Counter(node.op_type for node in onnx.load(path).graph.node)
+    left = Counter(node.op_type for node in folded.graph.node)
+    assert {kind: kinds[kind] - left[kind] for kind in kinds if kinds[kind] != left[kind]} == {
+        "Mul": CONVOLUTIONS,
+        "Add": CONVOLUTIONS,
+    }
+    onnx.save(folded, tmp_path / "folded.onnx")
+    grids = [grid for grid in model.grids if grid[0] <= size] * 2
+    stored = signals(grids, FINE, BLURRED, FLAT)
+    assert differ(model, tmp_path / "folded.onnx", stored) < 2e-4
+    small = quantise(path, [stored.numpy()], f"entrance-{size}")
+    # The CNN of the level in 8 bits and, where there are levels below, their shared weights in 32.
+    parameters = sum(parameter.nbytes for parameter in model.parameters())
+    assert len(small) < (1.4 if size > 8 else 0.4) * parameters
+    answers = [ort.InferenceSession(file).run(None, {"signal": stored.numpy()})[0] for file in (small, str(path))]
+    assert 0 < np.abs(answers[0] - answers[1]).max() < 0.1
 
 
 @pytest.mark.slow

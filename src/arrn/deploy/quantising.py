@@ -188,6 +188,7 @@ def quantise(file: Path, batches: Iterable[_Array], entrance: str) -> bytes:
         batches: inputs on which the ranges of numbers are found.
         entrance: the name of the first convolution, which stays in float32: sound has more than 8 bits.
     """
+    import onnx
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]  # of a package without types
@@ -199,9 +200,10 @@ def quantise(file: Path, batches: Iterable[_Array], entrance: str) -> bytes:
             return None if batch is None else {INPUT: batch}
 
     with tempfile.TemporaryDirectory() as place, quietly():
-        made = Path(place) / "int8.onnx"
+        whole, made = Path(place) / "whole.onnx", Path(place) / "int8.onnx"
+        whole.write_bytes(_fold_scales(onnx.load(file)).SerializeToString())
         quantize_static(
-            str(file),
+            str(whole),
             str(made),
             Reader(),
             quant_format=QuantFormat.QDQ,
@@ -212,6 +214,57 @@ def quantise(file: Path, batches: Iterable[_Array], entrance: str) -> bytes:
             weight_type=QuantType.QInt8,
         )
         return made.read_bytes()
+
+
+def _fold_scales(model: Any) -> Any:
+    """The model, with a scale and a shift of channels after a convolution folded into it; not in branches.
+
+    Files of tied networks have such scales, beside weights that branches share.
+    """
+    from onnx import numpy_helper
+
+    graph = model.graph
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    takers: dict[str, list[Any]] = {}
+    for node in graph.node:
+        for name in node.input:
+            takers.setdefault(name, []).append(node)
+
+    def next_node(node: Any, kind: str) -> tuple[Any, _Array] | None:
+        following = takers.get(node.output[0], [])
+        if [each.op_type for each in following] != [kind]:
+            return None
+        others = [name for name in following[0].input if name in constants]
+        return (following[0], constants[others[0]]) if others else None
+
+    for convolution in [node for node in graph.node if node.op_type == "Conv" and len(node.input) == 2]:
+        scaled = next_node(convolution, "Mul")
+        shifted = None if scaled is None else next_node(scaled[0], "Add")
+        if scaled is None or shifted is None:
+            continue
+        weight, bias = (f"{convolution.output[0]}_{part}" for part in ("weight", "bias"))
+        unscaled = constants[convolution.input[1]]
+        factors = scaled[1].reshape(-1, *[1] * (unscaled.ndim - 1))
+        graph.initializer.append(numpy_helper.from_array(unscaled * factors, weight))
+        graph.initializer.append(numpy_helper.from_array(shifted[1].reshape(-1), bias))
+        convolution.input[1:] = [weight, bias]
+        convolution.output[0] = shifted[0].output[0]
+        for node, _ in (scaled, shifted):
+            graph.node.remove(node)
+    used = set(_used_names(graph))
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
+        graph.initializer.remove(tensor)
+    return model
+
+
+def _used_names(graph: Any) -> Iterator[str]:
+    """What the nodes of a graph and of its branches take."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _used_names(attribute.g)
+                yield from (value.name for value in attribute.g.output)
 
 
 def _name(entry: LevelEntry) -> str:
