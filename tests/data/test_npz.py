@@ -126,16 +126,17 @@ def described(shape: object, dtype: str = "|u1", order: str = "False") -> str:
     return f"{{'descr': {dtype!r}, 'fortran_order': {order}, 'shape': {shape}}}"
 
 
+NO_HEADER = "cannot be read: the header of the array, which gives its shape and dtype, is damaged$"
 HEADERS = {
-    "a shape beyond the bytes": (described((12, 30000, 30000)), "10,800,000,000 bytes, and"),
+    "a shape beyond the bytes": (described((12, 30000, 30000)), "10,800,000,000 bytes, but the file holds 768"),
     "a shape of negative numbers": (described((12, -8, -8)), "is impossible"),
-    "a shape beyond 64 bits": (described((12, 9**30)), "bytes, and"),
-    "too few bytes": (described((12, 8)), "96 bytes, and 768 follow"),
-    "no literal": (described((12, 8, 8), order="f()"), "cannot be read"),
-    "deep": ("(" * 110, "cannot be read"),
-    "no dtype": (described((12, 8, 8), "|u1x"), "cannot be read"),
+    "a shape beyond 64 bits": (described((12, 9**30)), "bytes, but the file holds"),
+    "too few bytes": (described((12, 8)), "96 bytes, but the file holds 768"),
+    "no literal": (described((12, 8, 8), order="f()"), NO_HEADER),
+    "deep": ("(" * 110, NO_HEADER),
+    "no dtype": (described((12, 8, 8), "|u1x"), NO_HEADER),
     "objects": (described((12, 8, 8), "|O"), "objects of Python, a pickle"),
-    "nothing": ("", "cannot be read"),
+    "nothing": ("", NO_HEADER),
 }
 
 
@@ -191,6 +192,14 @@ def test_a_label_that_would_make_a_billion_classes_is_refused(tmp_path: Path, la
     file = write_npz(tmp_path / "set.npz", train_labels=labels)
     with pytest.raises(ArrnError, match=rf"set\.npz: train_labels: label {label} of sample 2 is out of range"):
         open_dataset(str(file))
+
+
+def test_an_unsigned_label_is_told_by_its_value(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        labels = np.array([0, 1, 2**63 + 5, *[0] * 9], np.uint64)
+        file = write_npz(tmp_path / "set.npz", **{f"{split}_labels": labels})
+        with pytest.raises(ArrnError, match=rf"{split}_labels: label 9223372036854775813 of sample 2 is out of range"):
+            open_dataset(str(file))
 
 
 def test_a_negative_label_beside_one_class_is_named(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from arrn.errors import ArrnError
+from arrn.runtime.files import Array
 
 MOST_SAMPLES = 2**25
 """Samples of a split; ImageNet-21k has 14 million."""
@@ -43,10 +45,27 @@ def check_samples(count: int, where: object) -> None:
         raise ArrnError(f"{where}: a split has at most {MOST_SAMPLES:,} samples, got {count:,}")
 
 
-def check_class_names(names: Sequence[str], where: object) -> None:
+def check_class_names(names: Sequence[object], where: object) -> None:
     """Refuses more classes than any honest set has."""
     if len(names) > MOST_CLASSES:
         raise ArrnError(f"{where}: a set has at most {MOST_CLASSES:,} classes, got {len(names):,}")
+
+
+def as_labels(numbers: Array, where: object) -> torch.Tensor:
+    """Whole numbers of any dtype as labels, int64. Those that int64 cannot hold are refused with their value.
+
+    >>> as_labels(np.array([3, 2**63 + 5], np.uint64), "a.npz")
+    Traceback (most recent call last):
+        ...
+    arrn.errors.ArrnError: a.npz: label 9223372036854775813 of sample 1 is out of range: classes are numbered 0 to 65535
+    """
+    if numbers.dtype.kind == "u" and len(numbers) and int(numbers.max()) >= 2**63:
+        place = int(numbers.argmax())
+        raise ArrnError(
+            f"{where}: label {numbers[place]} of sample {place} is out of range: classes are numbered 0 to "
+            f"{MOST_CLASSES - 1}"
+        )
+    return torch.from_numpy(numbers.astype(np.int64))
 
 
 def numbered_classes(labels: torch.Tensor, where: object) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
+from arrn.data.bounds import as_labels, check_samples, check_unpacked, numbered_classes
 from arrn.data.source import Form, Source
 from arrn.errors import ArrnError, first_line
 from arrn.reading import open_regular
@@ -165,11 +165,11 @@ def _member(archive: zipfile.ZipFile, key: str, file: Path) -> Iterator[tuple[IO
             header = read_npy_header(stream)
             if header.size != entry.file_size - stream.tell():
                 said = f"shape {header.shape} of {header.dtype}, {header.size:,} bytes"
-                raise ValueError(f"its header says {said}, and {entry.file_size - stream.tell():,} follow")
+                raise ValueError(f"its header promises {said}, but the file holds {entry.file_size - stream.tell():,}")
             yield stream, header
     except (ArrnError, MemoryError):
         raise
-    except Exception as error:  # corrupt deflate data, a header that is no literal, a password
+    except Exception as error:  # corrupt deflate data, a damaged header, a password
         raise ArrnError(f"{file}: {key} cannot be read: {first_line(error)}") from None
 
 
@@ -184,11 +184,11 @@ def _array(archive: zipfile.ZipFile, key: str, file: Path) -> Array:
         while filled < header.size:
             part = stream.read(min(_AT_ONCE, header.size - filled))
             if not part:
-                raise ValueError(f"{header.size:,} bytes are announced, and {filled:,} there")
+                raise ValueError(f"its header promises {header.size:,} bytes of numbers, but the file holds {filled:,}")
             found[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
             filled += len(part)
         if stream.read(1):  # at its end, the sum is compared
-            raise ValueError(f"there are more than the {header.size:,} bytes that are announced")
+            raise ValueError(f"its header promises {header.size:,} bytes of numbers, but the file holds more")
         return found.view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 
@@ -202,4 +202,4 @@ def _labels(archive: zipfile.ZipFile, split: str, file: Path) -> torch.Tensor:
                 f"{header.shape}"
             )
         check_samples(count, f"{file}: {key}")
-    return torch.from_numpy(_array(archive, key, file).reshape(count).astype(np.int64))
+    return as_labels(_array(archive, key, file).reshape(count), f"{file}: {key}")
