@@ -97,6 +97,15 @@ def test_classes_without_names_are_numbered(tmp_path: Path) -> None:
         open_dataset(str(tmp_path))
 
 
+def test_an_unsigned_label_is_told_by_its_value(tmp_path: Path) -> None:
+    images = pa.array([{"bytes": image, "path": ""} for image in IMAGES[:3]], IMAGE_TYPE)
+    for labels, told in (([0, None, 1], "row 1: has no label"), ([0, None, 2**63 + 5], "label 9223372036854775813 of")):
+        table = pa.table({"image": images, "label": pa.array(labels, pa.uint64())})
+        pq.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(ArrnError, match=rf"a\.parquet:? {told}"):
+            examine(ParquetFiles([tmp_path / "a.parquet"], "train", class_names=["cat", "dog"]))
+
+
 @pytest.mark.parametrize(("label", "what"), [(None, "has no label"), (2, "has label 2"), (-3, "has label -3")])
 def test_a_label_that_means_nothing_is_named(tmp_path: Path, label: int | None, what: str) -> None:
     source = ParquetFiles([write_parquet(tmp_path / "a.parquet", IMAGES[:5], [0, 1, 0, 1, label])], "train")
@@ -186,8 +195,9 @@ def test_metadata_that_cannot_be_read_are_refused(tmp_path: Path, metadata: str 
 def test_more_classes_than_any_set_has_are_refused(tmp_path: Path) -> None:
     names = [str(number) for number in range(2**16 + 1)]
     file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, names=names)
-    with pytest.raises(ArrnError, match="a set has at most 65,536 classes, got 65,537"):
-        ParquetFiles([file], "train")
+    (tmp_path / "b.parquet").write_bytes(b"not read any more")
+    with pytest.raises(ArrnError, match=r"a\.parquet: a set has at most 65,536 classes, got 65,537"):
+        ParquetFiles([file, tmp_path / "b.parquet"], "train")
 
 
 def repeated(count: int, data: bytes) -> pa.Table:

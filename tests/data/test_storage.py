@@ -185,6 +185,13 @@ def test_a_tar_with_a_missing_label_is_named_and_skipped(tmp_path: Path) -> None
     assert (len(found.source), len(found.bad)) == (7, 1)
 
 
+def test_more_class_names_than_any_set_has_are_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "classnames.txt").write_text("\n\n".join(map(str, range(2**16 + 1))))
+    (tmp_path / "train-0000.tar").write_bytes(b"not opened")
+    with pytest.raises(ArrnError, match=r"classnames\.txt: a set has at most 65,536 classes, got 65,537"):
+        open_dataset(str(tmp_path))
+
+
 def test_an_empty_shard_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
     write_shards(tmp_path / "tar", "tar", [4, 0, 5])
     write_shards(tmp_path / "parquet", "parquet", [4, 0, 5])

@@ -87,7 +87,10 @@ def claiming(shape: object, data: bytes = bytes(64)) -> bytes:
     [
         (claiming((401, 400, 400)), "its size, 401x400x400, is 64,160,000 voxels, more than the 64,000,000 that"),
         (claiming((4, 4, 70_000)), "its size, 4x4x70000, has a side of more than 65,535"),
-        (claiming((4, 4, 5)), "not an npy file, or a truncated one: its header promises 80 bytes of numbers, but the file holds 64"),
+        (
+            claiming((4, 4, 5)),
+            "not an npy file, or a truncated one: its header promises 80 bytes of numbers, but the file holds 64",
+        ),
         (claiming((4, 4, 2)), "its header promises 32 bytes of numbers, but the file holds more"),
         (claiming((4, -4, -4)), r"shape \(4, -4, -4\) of uint8 is impossible"),
         (claiming((10**30, 4, 4)), "is 16,000,.* voxels, more than"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
+from arrn.data.bounds import as_labels, check_class_names, check_samples, check_unpacked, numbered_classes
 from arrn.data.chunks import ChunkedSource, EncodedChunk, starts
 from arrn.data.decoding import PictureCodec
 from arrn.data.sound import SoundCodec
@@ -261,11 +261,14 @@ def _read_columns(file: StoredFile) -> _Columns:
         column, kind = _file_column(schema, features, file.address)
         label = _label_column(schema, features, file.address)
         labels = parquet.read(columns=[label], use_threads=False).column(label)
+        if pa.types.is_uint64(labels.type):
+            as_labels(labels.fill_null(0).to_numpy(), file.address)
         numbers = torch.from_numpy(labels.cast(pa.int64(), safe=False).fill_null(-1).to_numpy().copy())
         if len(numbers) != sum(rows) or min(rows, default=0) < 0:
             raise ValueError(f"it holds {len(numbers)} labels, and announces {sum(rows)} rows")
         spans = tuple(_span(footer.row_group(group), f"{column}.bytes") for group in range(footer.num_row_groups))
     names = _names(features, label)
+    check_class_names(names, file.address)
     rate = features.get(column, {}).get("sampling_rate")
     declared = rate if type(rate) is int and 1 <= rate <= HIGHEST_RATE else None
     return _Columns(column, kind, numbers, tuple(map(str, names)) or None, label, rows, spans, declared)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from arrn.data.bounds import check_class_names
 from arrn.data.source import SPLIT_NAMES
 from arrn.data.storage import StoredFile, files_at, is_remote, list_folder
 from arrn.errors import ArrnError
@@ -114,7 +115,9 @@ class ShardFolder:
             text = file.read(0, file.size).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ArrnError(f"{file.address} should hold the name of a class in each line: {error}") from None
-        return [line.strip() for line in text.splitlines() if line.strip()]
+        names = [line for line in text.splitlines() if not line.isspace() and line]
+        check_class_names(names, file.address)
+        return list(map(str.strip, names))
 
 
 def _check_numbers(files: Sequence[StoredFile]) -> None:
