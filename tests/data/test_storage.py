@@ -185,6 +185,28 @@ def test_a_tar_with_a_missing_label_is_named_and_skipped(tmp_path: Path) -> None
     assert (len(found.source), len(found.bad)) == (7, 1)
 
 
+def test_a_word_in_the_place_of_a_label_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("arrn.data.remembered._LARGE", 0)  # what was seen is kept, and read the second time
+    write_shards(tmp_path, "tar", [3])
+    files = dict(tar_files([numbered(n) for n in range(3, 8)], 3))
+    files |= {"000004.cls": b"cat\n", "000005.cls": b"-3", "000006.json": b'{"label": "dog"}', "000007.cls": b""}
+    write_tar(tmp_path / "train-0001.tar", list(files.items()))
+    for _ in range(2):
+        found = examine(open_dataset(str(tmp_path)).train, skip_bad=True)
+        said = [str(error).partition("train-0001.tar sample ")[2] for error in found.bad]
+        assert said[:3] == [
+            f"{key}: its label is {label}, and should be a whole number from 0 to 2,147,483,647"
+            for key, label in (("000004", "'cat'"), ("000005", "-3"), ("000006", "'dog'"))
+        ]
+        assert said[3].startswith("000007: has no label")
+    assert (tmp_path / "cache" / "arrn" / "seen").is_dir()
+    (tmp_path / "train-0000.tar").unlink()
+    write_tar(tmp_path / "train-0001.tar", [("a.png", numbered(1)), ("a.cls", b"cat")])
+    with pytest.raises(ArrnError, match=r"sample a: its label is 'cat', and .*; no sample of this set has a label"):
+        open_dataset(str(tmp_path))
+
+
 def test_more_class_names_than_any_set_has_are_refused_before_anything_is_opened(tmp_path: Path) -> None:
     (tmp_path / "classnames.txt").write_text("\n\n".join(map(str, range(2**16 + 1))))
     (tmp_path / "train-0000.tar").write_bytes(b"not opened")

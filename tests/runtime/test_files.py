@@ -89,7 +89,7 @@ def claiming(shape: object, data: bytes = bytes(64)) -> bytes:
         (claiming((4, 4, 70_000)), "its size, 4x4x70000, has a side of more than 65,535"),
         (
             claiming((4, 4, 5)),
-            "not an npy file, or a truncated one: its header promises 80 bytes of numbers, but the file holds 64",
+            "a truncated one: its header promises 80 bytes of numbers, but the file holds 64",
         ),
         (claiming((4, 4, 2)), "its header promises 32 bytes of numbers, but the file holds more"),
         (claiming((4, -4, -4)), r"shape \(4, -4, -4\) of uint8 is impossible"),
