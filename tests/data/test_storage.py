@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from arrn.data import BadSample, examine, open_dataset
+from arrn.data import BadSample, StoreAwayError, examine, open_dataset
 from arrn.data.shards import expand_braces
 from arrn.data.storage import file_at, patiently
 from arrn.errors import ArrnError, RunError
@@ -81,6 +81,29 @@ def test_training_from_a_store_survives_that_it_goes_away(
     assert weights(tmp_path / "stored") == weights(tmp_path / "local")
 
 
+def test_a_store_that_stays_away_leaves_what_there_is_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arrn.data.storage import StoredFile
+
+    read, left = StoredFile.read, [0]
+
+    def reading(file: StoredFile, start: int, stop: int, given_up: Any = None) -> bytes:
+        if given_up is not None:  # a batch is waited for
+            left[0] -= 1
+            if left[0] < 0:
+                raise StoreAwayError(f"{file.address} does not answer, tried for 120 s: refused")
+        return read(file, start, stop, given_up)
+
+    monkeypatch.setattr(StoredFile, "read", reading)
+    settings = tiny_settings(write_shards(tmp_path / "set", "parquet", COUNTS))
+    for reads, told in ((0, r"refused$"), (45, r"refused; the last checkpoint is kept: go on with --resume$")):
+        left[0] = reads
+        with pytest.raises(RunError, match=told):
+            run_training(settings, tmp_path / f"run{reads}", Machine("cpu", stream=True, workers=0, checkpoint_every=1))
+        assert any((tmp_path / f"run{reads}").glob("checkpoints/*")) == (reads > 0)
+
+
 def test_what_a_store_says_reaches_no_terminal_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     def work() -> None:
         raise OSError("\x1b]0;title\x07")
@@ -94,11 +117,8 @@ def test_a_store_that_stays_away_is_one_line() -> None:
     def absent() -> None:
         raise ConnectionError("refused\nat length")
 
-    with pytest.raises(
-        RunError, match=r"^s3://b/x does not answer, tried for 0 s: refused; what was written"
-    ) as caught:
+    with pytest.raises(RunError, match=r"^s3://b/x does not answer, tried for 0 s: refused$"):
         patiently("s3://b/x", absent, patience=0.1)
-    assert "\n" not in str(caught.value)
 
 
 def test_threads_that_wait_for_one_store_tell_it_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -42,6 +42,10 @@ _away: set[str] = set()  # stores that do not answer, of which a line has told; 
 _away_lock = threading.Lock()
 
 
+class StoreAwayError(RunError):
+    """A store did not answer, however often it was asked."""
+
+
 @dataclass(frozen=True)
 class StoredFile:
     """A file on disk or in a store, as it was when it was listed.
@@ -70,7 +74,7 @@ class StoredFile:
 
         Raises:
             ArrnError: for a file that is gone, refused, or shorter than it was.
-            RunError: for a store that does not answer.
+            StoreAwayError: for a store that does not answer.
         """
         if not is_remote(self.address):
             with open_regular(Path(self.address)) as file:
@@ -248,7 +252,7 @@ def patiently(
 
     Raises:
         ArrnError: for what another try would not change: nothing is there, no credentials, a missing package.
-        RunError: for a store that did not answer in time.
+        StoreAwayError: for a store that did not answer in time.
     """
     given_up = given_up or threading.Event()
     store = "/".join(address.split("/")[:3])
@@ -263,9 +267,8 @@ def patiently(
             waited = time.monotonic() - began
             if waited + pause > patience or given_up.is_set():
                 _is_news(store, away=False)
-                raise RunError(
-                    f"{address} does not answer, tried for {waited:.0f} s: {first_line(error)}; what was written "
-                    "before is kept"
+                raise StoreAwayError(
+                    f"{address} does not answer, tried for {waited:.0f} s: {first_line(error)}"
                 ) from error
             if pause == 0.25 and _is_news(store, away=True):
                 logger.warning("%s does not answer (%s): trying again", plain(address), plain(first_line(error)))
