@@ -262,7 +262,7 @@ def test_bad_samples_are_named_or_skipped_and_counted(arrn_command: Command, tmp
     command = ["train", data, *QUICK, "--out", tmp_path / "run"]
     refused = arrn_command(*command, code=2).err
     assert f"{bad}: cannot be decoded" in refused
-    assert refused.endswith("; --skip-bad goes on without samples that cannot be read\n")
+    assert refused.endswith("; --skip-bad leaves out samples that cannot be read\n")
     assert f"skipped 1 bad sample: {bad}: cannot be decoded" in arrn_command(*command, "--skip-bad").out
     assert (tmp_path / "run" / "skipped.txt").read_text().startswith(f"{bad}: cannot be decoded")
     (data / "test" / "red" / "000.png").write_bytes(b"")
@@ -275,12 +275,12 @@ def test_bad_samples_are_named_or_skipped_and_counted(arrn_command: Command, tmp
     for colour in ("blue", "green"):
         (data / "test" / colour / "000.png").write_bytes(b"")
     many = arrn_command("evaluate", tmp_path / "run", "--resolutions", "8", "--device", "cpu", code=2)
-    assert "class 'red' of data has no good sample" in many.err
+    assert "no sample of class 'red' of data can be used" in many.err
     Image.new("RGB", (8, 8)).save(data / "test" / "red" / "009.png")
     many = arrn_command("evaluate", tmp_path / "run", "--resolutions", "8", "--device", "cpu")
     assert f"; and 2 more; all are in {tmp_path / 'run' / 'evaluation.json'}" in many.out
     other = arrn_command("evaluate", tmp_path / "run", "--dataset", data, "--device", "cpu", code=2)
-    assert other.err.endswith("it is empty; --skip-bad goes on without samples that cannot be read\n")
+    assert other.err.endswith("it is empty; --skip-bad leaves out samples that cannot be read\n")
 
 
 def test_tensorboard_is_asked_for_before_anything_is_written(

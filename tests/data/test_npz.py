@@ -67,7 +67,7 @@ def test_the_largest_of_several_sizes_is_read_and_said(tmp_path: Path) -> None:
     assert dataset.remark == "organ_64.npz is read, the largest size; there is also organ.npz"
     assert open_dataset("organ_64", tmp_path).remark is None
     assert open_dataset(str(tmp_path / "organ.npz")).train.size(0) == (4, 4, 4)
-    with pytest.raises(ArrnError, match=r"several npz files \(organ, organ_64\): say which one"):
+    with pytest.raises(ArrnError, match=r"several npz files \(organ, organ_64\): choose one of them by its name"):
         open_dataset("nodule", tmp_path)
 
 
@@ -182,7 +182,7 @@ def test_a_zip_bomb_is_refused_by_what_it_claims(tmp_path: Path) -> None:
             place += 46 + len(name)
     content[place + 24 : place + 28] = (len(header.getvalue()) + 1_200_000_000).to_bytes(4, "little")
     file.write_bytes(content)
-    with pytest.raises(ArrnError, match=r"train_images claims 1,200,000,\d+ bytes in \d+ bytes of the file"):
+    with pytest.raises(ArrnError, match=r"train_images unpacks from \d+ to 1,200,000,\d+ bytes: more than"):
         open_dataset(str(file))
 
 
@@ -229,7 +229,9 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
 
 def test_splits_of_different_kinds_are_refused(tmp_path: Path) -> None:
     file = write_npz(tmp_path / "set.npz", 12, (8, 8), test_images=np.zeros((12, 8, 8, 8), np.uint8))
-    with pytest.raises(ArrnError, match=r"different kinds: Form\(ndim=2, .* and Form\(ndim=3"):
+    with pytest.raises(
+        ArrnError, match=r"training split .* holds images with 1 channel, but .* holds volumes with 1 channel"
+    ):
         open_dataset(str(file))
 
 
@@ -237,7 +239,9 @@ def test_a_class_that_training_does_not_have_is_refused_before_it(tmp_path: Path
     labels = np.array([0, 1, 2, *[0] * 9], np.uint8)
     for split in ("test", "val"):
         file = write_npz(tmp_path / "set.npz", **{f"{split}_labels": labels})
-        with pytest.raises(ArrnError, match=f"{split}_labels goes up to 2, but train_labels only to 1"):
+        with pytest.raises(
+            ArrnError, match=f"the largest of {split}_labels is 2, but the largest of train_labels is 1"
+        ):
             open_dataset(str(file))
 
 

@@ -23,20 +23,22 @@ _MOST_UNPACKED = 200
 
 
 def check_unpacked(claimed: int, stored: int, what: str) -> None:
-    """Refuses what would fill the memory when it is decompressed: 1 GiB and 200 times its size in the file.
+    """Refuses compressed data that would fill the memory: more than 1 GiB, and more than 200 times its size in the file.
 
     Args:
-        claimed: bytes that it says to hold.
-        stored: bytes that it takes in the file.
-        what: names it in the error.
+        claimed: the bytes that the data takes after unpacking, by its header.
+        stored: the bytes that the data takes in the file.
+        what: the name of the data in the error.
 
     >>> check_unpacked(10**11, 10**5, "x.npz")
     Traceback (most recent call last):
         ...
-    arrn.errors.ArrnError: x.npz claims 100,000,000,000 bytes in 100,000 bytes of the file, more than images pack into
+    arrn.errors.ArrnError: x.npz unpacks from 100,000 to 100,000,000,000 bytes: more than 1 GiB and 200 times its size
     """
     if claimed > max(_UNPACKED_FREELY, _MOST_UNPACKED * stored):
-        raise ArrnError(f"{what} claims {claimed:,} bytes in {stored:,} bytes of the file, more than images pack into")
+        raise ArrnError(
+            f"{what} unpacks from {stored:,} to {claimed:,} bytes: more than 1 GiB and {_MOST_UNPACKED} times its size"
+        )
 
 
 def check_samples(count: int, where: object) -> None:
@@ -69,14 +71,14 @@ def as_labels(numbers: Array, where: object) -> torch.Tensor:
 
 
 def numbered_classes(labels: torch.Tensor, where: object) -> tuple[str, ...]:
-    """The names "0" to the largest label, for labels that nobody named.
+    """The class names "0" to the largest label, for labels without names.
 
     Args:
         labels: int64 of shape (samples,), at least one.
         where: the file, for the error.
 
     Raises:
-        ArrnError: for a label that cannot be meant: there would be a class without a sample, or too many of them.
+        ArrnError: for a label so large that a class would have no sample, or that there would be too many classes.
 
     >>> numbered_classes(torch.tensor([0, 2, 1]), "a.npz")
     ('0', '1', '2')

@@ -51,7 +51,7 @@ def _alternatives(text: str) -> Iterator[str]:
         return
     first, last = int(numbers[1]), int(numbers[2])
     if not 0 <= last - first < _MOST_SHARDS:
-        raise ArrnError(f"{{{text}}} should count up, over at most {_MOST_SHARDS:,} files")
+        raise ArrnError(f"{{{text}}} should go up, from a number to a larger one, over at most {_MOST_SHARDS:,} files")
     for number in range(first, last + 1):
         yield f"{number:0{len(numbers[1])}}"
 
@@ -131,4 +131,4 @@ def _check_numbers(files: Sequence[StoredFile]) -> None:
             part = f"{stem}-{number:05d}-of-{count:05d}.{shard['suffix']}"
             if part not in there:
                 place = file.address.removesuffix(file.name)
-                raise ArrnError(f"{place}{part} is missing: {file.name} is one of {count} files")
+                raise ArrnError(f"{place}{part} is missing: by its name, {file.name} is one of {count} files")

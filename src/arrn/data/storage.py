@@ -48,12 +48,12 @@ class StoreAwayError(RunError):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file on disk or in a store, as it was when it was listed.
+    """A file on disk or in a store, at the time when it was listed.
 
     Attributes:
         address: its path, or its URL.
-        size: bytes.
-        stamp: changes when the content does: a time, or the store's own tag.
+        size: its size in bytes.
+        stamp: text that changes with the content: a time, or the store's own tag.
     """
 
     address: str
@@ -66,14 +66,14 @@ class StoredFile:
         return self.address.rpartition("/")[2] if is_remote(self.address) else Path(self.address).name
 
     def read(self, start: int, stop: int, given_up: threading.Event | None = None) -> bytes:
-        """The bytes from `start` to `stop`, tried again for `PATIENCE` seconds where a store does not answer.
+        """The bytes from `start` to `stop`. Where a store does not answer, tries again for `PATIENCE` seconds.
 
         Args:
             start, stop: as in a slice of the file.
-            given_up: set by whoever no longer needs the bytes, so that nobody waits for another try.
+            given_up: an event that ends the wait for a store, set when nobody needs the bytes any more.
 
         Raises:
-            ArrnError: for a file that is gone, refused, or shorter than it was.
+            ArrnError: for a file that is missing, refused, or shorter than when it was listed.
             StoreAwayError: for a store that does not answer.
         """
         if not is_remote(self.address):
@@ -91,11 +91,13 @@ class StoredFile:
             content = patiently(self.address, fetch, PATIENCE, given_up)
         if len(content) > stop - start:
             raise ArrnError(
-                f"the server of {self.address} gives whole files only, and shards are read in parts: copy them to a "
-                "disk, or to a server that answers range requests"
+                f"the server of {self.address} sends whole files only, but shards are read in parts: copy the shards "
+                "to a disk, or to a server that answers range requests"
             )
         if len(content) != stop - start:
-            raise ArrnError(f"{self.address} has become shorter: it had {self.size:,} bytes when it was listed")
+            raise ArrnError(
+                f"{self.address} was cut short during the run: it had {self.size:,} bytes when it was listed"
+            )
         return content
 
     def open(self, given_up: threading.Event | None = None) -> io.BufferedIOBase | io.RawIOBase:
@@ -144,7 +146,7 @@ class StoredReader(io.RawIOBase):
 
 
 def is_remote(address: str) -> bool:
-    """Whether an address is that of a store, and no path.
+    """Whether an address is the address of a store, rather than a path.
 
     >>> is_remote("s3://bucket/train"), is_remote("/data/train")
     (True, False)
@@ -232,7 +234,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _listed(address: str, item: dict[str, Any]) -> StoredFile:
     size = item.get("size")
     if item.get("type") == "directory" or not isinstance(size, int):
-        raise ArrnError(f"{address} is {'a folder' if size == 0 else 'of no known size'}, and should be a file")
+        wrong = "is a folder" if size == 0 else "has no size"
+        raise ArrnError(f"{address} {wrong}: it should be a file of known size")
     tags = ("ETag", "etag", "blob_id", "md5Hash", "LastModified", "mtime", "last_modified", "generation")
     return StoredFile(address, size, next((str(item[tag]) for tag in tags if item.get(tag)), ""))
 
@@ -307,7 +310,8 @@ def _refusal(address: str, error: BaseException) -> str | None:
     untrusted = next((each for each in chain if isinstance(each, ssl.SSLCertVerificationError)), None)
     if untrusted is not None:
         why = first_line(untrusted)
-        return f"{address}: its certificate is not trusted ({why}); SSL_CERT_FILE names another authority"
+        advice = "to trust it, set SSL_CERT_FILE to the file of its authority"
+        return f"{address}: its certificate is not trusted ({why}); {advice}"
     status = next((code for each in chain if (code := _status(each)) is not None), None)
     if status == 404 or (status is None and _is_missing(chain)):
         bucket = "bucket" in str(error).lower() and "exist" in str(error).lower()

@@ -49,17 +49,18 @@ class _Members:
 class TarFiles(ChunkedSource):
     """Images, or sound, from tar files in the WebDataset convention, on disk or in a store.
 
-    The files of a sample lie one after another, and their names begin alike up to the first dot: `0017.jpg` and
-    `0017.cls`, a whole number, or `0017.json` with a "label". Other files are passed over. Opening reads each tar of
-    a store once through, and the headers in those on a disk; where samples lie is kept for later runs.
+    The files of a sample lie one after another, and their names are the same up to the first dot: `0017.jpg`, and
+    either `0017.cls`, which holds a whole number, or `0017.json` with a "label". Other files are ignored. Opening a tar
+    reads its headers on a disk, and the whole tar in a store. The places of the samples are kept for later runs.
 
     Args:
-        files: the files of the split, in order: paths, addresses, or what was listed.
+        files: the files of the split, in order: paths, addresses or `StoredFile`s.
         split: "train" or "test".
         name: the name of the set.
-        class_names: what the labels mean; by default "0" to the largest label.
-        window: what is heard of sound; by default one second at the rate of the first clip.
-        max_pixels: of an image; more are refused. None is 64 million.
+        class_names: a name for each class; by default "0" to the largest label.
+        window: the length and the sampling rate of the sound that is read from each clip; by default one second, at the
+            rate of the first clip.
+        max_pixels: the most pixels of an image; larger ones are refused. None is 64 million.
     """
 
     def __init__(
@@ -73,13 +74,15 @@ class TarFiles(ChunkedSource):
     ) -> None:
         self.files = tuple(map(file_at, files))
         if not self.files:
-            raise ArrnError("a set of tar files needs at least one, got none")
+            raise ArrnError("a set of tar files needs at least one file, got none")
         with ThreadPoolExecutor(AT_ONCE if is_remote(self.files[0].address) else 1) as pool:
             parts = list(pool.map(_members_of, self.files))
         self.empty = tuple(file.address for file, part in zip(self.files, parts, strict=True) if not part.keys)
         labels = torch.tensor([label for part in parts for label in part.labels], dtype=torch.int64)
         if not len(labels):
-            raise ArrnError(f"{self.files[0].address} holds no samples, files such as 0017.jpg beside 0017.cls")
+            raise ArrnError(
+                f"{self.files[0].address} holds no samples: it needs files such as 0017.jpg beside 0017.cls"
+            )
         suffix = _only_kind(self.files, parts)
         firsts = starts(len(part.keys) for part in parts)
         self._odd = {
