@@ -23,7 +23,7 @@ _MOST_UNPACKED = 200
 
 
 def check_unpacked(claimed: int, stored: int, what: str) -> None:
-    """Refuses compressed data that would fill the memory: more than 1 GiB, and more than 200 times its size in the file.
+    """Refuses compressed data that would fill the memory: above 1 GiB, and above 200 times its size in the file.
 
     Args:
         claimed: the bytes that the data takes after unpacking, by its header.

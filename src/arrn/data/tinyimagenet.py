@@ -26,7 +26,7 @@ _ANNOTATIONS = "val/val_annotations.txt"
 
 
 class TinyImageNet(Source):
-    """A split of TinyImageNet. The validation split is the test split here, since the published test split has no labels.
+    """A split of TinyImageNet. The validation split serves as the test split, since the published one has no labels.
 
     Args:
         files: the published folder, or the published archive.
