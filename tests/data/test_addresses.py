@@ -80,7 +80,7 @@ def test_a_web_server_that_is_away_is_not_taken_for_an_empty_one(
     monkeypatch.setattr("arrn.data.storage._PATIENCE_AT_FIRST", 0.2)
     with served(tmp_path) as address:
         pass
-    with pytest.raises(RunError, match=r"train-0\.tar does not answer, tried for"):
+    with pytest.raises(RunError, match=r"train-0\.tar does not answer, tried for . s: Cannot connect to host"):
         open_dataset(f"{address}/train-{{0..1}}.tar")
 
 

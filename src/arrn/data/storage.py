@@ -271,10 +271,10 @@ def patiently(
             if waited + pause > patience or given_up.is_set():
                 _is_news(store, away=False)
                 raise StoreAwayError(
-                    f"{address} does not answer, tried for {waited:.0f} s: {first_line(error)}"
+                    f"{address} does not answer, tried for {waited:.0f} s: {_why(address, error)}"
                 ) from error
             if pause == 0.25 and _is_news(store, away=True):
-                logger.warning("%s does not answer (%s): trying again", plain(address), plain(first_line(error)))
+                logger.warning("%s does not answer (%s): trying again", plain(address), plain(_why(address, error)))
         else:
             _is_news(store, away=False)
             return result
@@ -290,16 +290,28 @@ def _is_news(store: str, away: bool) -> bool:
     return known != away
 
 
-def _refusal(address: str, error: BaseException) -> str | None:
-    """What is wrong, in a line, if another try would not help; else None."""
-    protocol = address.partition("://")[0]
-    if isinstance(error, ArrnError):
-        return None if isinstance(error, RunError) else str(error)
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error and the errors that caused it."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or link.__context__
+    return chain
+
+
+def _why(address: str, error: BaseException) -> str:
+    """The reason that an error gives, in a line; fsspec's errors may name the address alone, and their causes more."""
+    lines = [first_line(each) for each in _chain(error)]
+    return next((line for line in lines if line != address), lines[0])
+
+
+def _refusal(address: str, error: BaseException) -> str | None:
+    """What is wrong, in a line, if another try would not help; else None."""
+    protocol = address.partition("://")[0]
+    if isinstance(error, ArrnError):
+        return None if isinstance(error, RunError) else str(error)
+    chain = _chain(error)
     if any(type(each).__name__ in _NO_CREDENTIALS for each in chain):
         return f"{address}: no credentials; {_WHOSE.get(protocol, 'log in there first')}"
     if isinstance(error, ImportError):
