@@ -67,10 +67,10 @@ def test_backbones_are_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(other(x)[0], Backbone(backbone.network, (1,))(x)[0])
     with pytest.raises(arrn.ArrnError, match="holds a backbone, not a whole network"):
         arrn.create_model("arrn_pyramid", pretrained=tmp_path / "net")
-    with pytest.raises(arrn.ArrnError, match="a backbone gives feature maps, not the probabilities of classes"):
+    with pytest.raises(arrn.ArrnError, match="a backbone returns feature maps instead of probabilities of classes"):
         arrn.Predictor(tmp_path / "net")
     with pytest.raises(
-        arrn.ArrnError, match="'arrn_pyramid' is a backbone here, which gives feature maps, not classes"
+        arrn.ArrnError, match="'arrn_pyramid' is a backbone here, which returns feature maps instead of classes"
     ):
         check_fit(loaded, "arrn_pyramid", IMAGE, "sample")
 

@@ -196,7 +196,7 @@ BAD: list[tuple[object, str]] = [
     (np.zeros((0, 8, 3), np.uint8), "it is empty"),
     (np.full((8, 8, 3), 255.0), "its numbers go from 255 to 255: floats should go from 0 to 1"),
     (np.full((8, 8, 3), np.nan), "its numbers go from nan to nan"),
-    (np.zeros((9000, 9000), np.uint8), "81,000,000 pixels, more than the 64,000,000 that are read"),
+    (np.zeros((9000, 9000), np.uint8), "81,000,000 pixels, more than the limit of 64,000,000"),
     (np.array(["a"]), "uint8 or float32, got <U1"),
 ]
 
@@ -346,7 +346,7 @@ def test_what_makes_no_predictor_is_told(images_network: ARRN, tmp_path: Path) -
     with pytest.raises(arrn.ArrnError, match="capture records CUDA graphs, and the device is cpu"):
         Predictor(images_network, device="cpu", capture=True)
     for top in (0, 1.5, True):
-        with pytest.raises(arrn.ArrnError, match="top is how many classes are told"):
+        with pytest.raises(arrn.ArrnError, match="top is the number of classes in an answer"):
             Predictor(images_network, device="cpu")([], top=top)
 
 

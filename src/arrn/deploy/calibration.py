@@ -51,7 +51,7 @@ def read_cascade(folder: Path) -> Cascade | None:
             raise ArrnError(f"{path} was calibrated for other weights than those in the folder")
         return Cascade.from_json(document)
     except ArrnError as error:
-        logger.warning("the calibration of the cascade is left out: %s", plain(error))
+        logger.warning("the calibration of the cascade is ignored: %s", plain(error))
         return None
 
 
@@ -119,7 +119,7 @@ def _measure(
     costs = [predictor.cost(level) for level in levels]
     known = [cost for cost in costs if cost is not None]
     if len(levels) < 2 or len(known) < len(costs):
-        raise ArrnError("a cascade needs a network of several levels, such as an ARRN; this one has one way to run")
+        raise ArrnError("a cascade needs a network with several levels, such as an ARRN; this network skips no levels")
     right = np.zeros((len(labels), len(levels)), bool)
     confidences = np.zeros((len(labels), len(levels)))
     highest = np.zeros(len(labels), int)

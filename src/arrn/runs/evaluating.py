@@ -251,7 +251,7 @@ def _choose_resolutions(wanted: Sequence[int], model: nn.Module, examined: Exami
         if resolution > largest:
             word = word_for(examined.source.form.ndim)
             logger.warning(
-                "no %s is larger than %d: a resolution of %d leaves them as they are", word, largest, resolution
+                "no %s is larger than %d: resolution %d measures them at their own size", word, largest, resolution
             )
     if wanted:
         return list(wanted)

@@ -104,5 +104,5 @@ def settle(
         max_pixels=max_pixels,
     )
     say(str(advice))
-    say(f"why: arrn advise {named}; --model NAME takes another network")
+    say(f"the reasons: arrn advise {named}; --model NAME takes another network")
     return advice.settings, folder

@@ -172,7 +172,7 @@ def settings_from(settings: object, where: str) -> RunSettings:
             raise ArrnError(f"{where}: {name} has the wrong type, got {settings[name]!r:.80}")
     for name in ("dataset", "data"):
         if "\0" in (settings[name] or ""):
-            raise ArrnError(f"{where}: {name} is no path, got {settings[name]!r:.80}")
+            raise ArrnError(f"{where}: {name} is not a path, got {settings[name]!r:.80}")
     try:
         return RunSettings(**(settings | {"recipe": PAPER_CIFAR.with_options(settings["recipe"])}))
     except ArrnError as error:

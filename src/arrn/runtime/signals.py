@@ -136,7 +136,7 @@ class Reader:
 
     def _from_picture(self, image: Any, where: str) -> Signal:
         if self.ndim != 2:
-            raise BadSample(where, f"the network takes a {WORDS[self.ndim]}")
+            raise BadSample(where, f"it is an image, and the network takes {WORDS[self.ndim]}s")
         return self._checked(
             picture_to_array(image, where, self.channels == 1, max_pixels=self.max_pixels), None, where
         )

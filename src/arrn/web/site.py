@@ -119,20 +119,20 @@ def _copy_network(exported: Exported, staging: Path) -> float:
     """The one file that answers at any size, and the one that resamples; its largest difference from PyTorch."""
     manifest = exported.manifest
     if exported.refused:
-        raise RunError(f"the network cannot be trusted outside PyTorch: {'; '.join(exported.refused)}")
+        raise RunError(f"the exported network does not agree with PyTorch: {'; '.join(exported.refused)}")
     if manifest.ndim != 2 or manifest.channels not in (1, 3):
         axes = "axis" if manifest.ndim == 1 else "axes"
         channels = "channel" if manifest.channels == 1 else "channels"
         raise ArrnError(
-            f"the page shows pictures, and this network takes signals of {manifest.ndim} {axes} and "
-            f"{manifest.channels} {channels}: it takes networks for images, grey or in colour"
+            f"the page shows grey or RGB pictures, and this network takes signals of {manifest.ndim} {axes} and "
+            f"{manifest.channels} {channels}: take a network for such pictures"
         )
     if manifest.output != "probabilities":
-        raise ArrnError("the page tells classes apart, and this network gives features: train one with classes")
+        raise ArrnError("the page shows classes, and this network returns features: train a network with classes")
     if not manifest.any_size or manifest.resampling is None:
         raise ArrnError(
-            "the page resamples with the perfect kernel, whose matrices it can compute for any size, and this network "
-            "has another kernel"
+            "the page can resample with the perfect kernel only, and this network has another kernel: take a network "
+            "with the perfect kernel"
         )
     network = manifest.all_levels or manifest.levels[0].exported
     write_atomically(staging / _NETWORK, read_checked(exported.folder, network))
