@@ -91,7 +91,7 @@ def test_backbones_take_the_weights_of_whole_networks(tmp_path: Path) -> None:
 def test_what_is_no_backbone_is_told() -> None:
     with pytest.raises(arrn.ArrnError, match="made of an adaptive network, and a FixedResolution is none"):
         arrn.create_backbone("resnet18")
-    with pytest.raises(arrn.ArrnError, match="give features_only=True too"):
+    with pytest.raises(arrn.ArrnError, match="also give features_only=True"):
         arrn.create_model("arrn_small", out_indices=(0,))
     with pytest.raises(arrn.ArrnError, match=r"from -3 to 2, got \(3,\)"):
         arrn.create_backbone("arrn_small", (3,))

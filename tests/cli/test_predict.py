@@ -131,7 +131,9 @@ def test_hostile_files_are_told_in_a_line_each_and_stop_no_others(
     complaints = [line for line in told.out.splitlines() if line.startswith("not read: ")]
     assert [line.split(": ")[1] for line in complaints] == [name for name in names if name not in read]
     assert told.err == f"arrn: {len(complaints)} of {len(names)} files could not be read\n"
-    assert "not read: large.png: its size, 9000x9000, is 81,000,000 pixels, more than the 64,000,000" in told.out
+    assert (
+        "not read: large.png: its size, 9000x9000, is 81,000,000 pixels, more than the limit of 64,000,000" in told.out
+    )
 
 
 def test_a_flag_takes_larger_images(arrn_command: Command, finished: Path, files: list[Path]) -> None:

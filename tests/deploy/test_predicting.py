@@ -343,7 +343,7 @@ def test_what_makes_no_predictor_is_told(images_network: ARRN, tmp_path: Path) -
         Predictor(tmp_path / "gone")
     with pytest.raises(arrn.ArrnError, match="unknown device 'gpu'"):
         Predictor(images_network, device="gpu")
-    with pytest.raises(arrn.ArrnError, match="capture records CUDA graphs, and the device is cpu"):
+    with pytest.raises(arrn.ArrnError, match="capture=True records CUDA graphs, but the device is cpu"):
         Predictor(images_network, device="cpu", capture=True)
     for top in (0, 1.5, True):
         with pytest.raises(arrn.ArrnError, match="top is the number of classes in an answer"):

@@ -154,7 +154,7 @@ main()
 
     chosen = train("auto", "--batch-size", "auto")
     assert chosen.returncode == 0, chosen.stderr
-    assert re.search(r"batch size [24]: a step takes about 0\.. GB of the 0\.. GB", chosen.stdout)
+    assert re.search(r"batch size [24]: a step takes about 0\.. GB of memory, and 0\.. GB are free", chosen.stdout)
     refused = train("refused", "--batch-size", "24")
     assert refused.returncode == 2
     assert "a step with a batch of 24 takes about" in refused.stderr

@@ -78,7 +78,7 @@ def test_shares_are_the_resolutions_of_a_fixed_network(easy: Path, tmp_path: Pat
     ("model", "options", "recipe", "message"),
     [
         ("arrn", TINY | {"dropout": 0.5}, {}, "leave out dropout=0.5, or the shares"),
-        ("arrn", TINY, {"resolutions": [8, 4]}, "leave out resolutions, or the shares"),
+        ("arrn", TINY, {"resolutions": [8, 4]}, "takes its resolutions from the shares"),
         ("arrn", TINY, {"shares": {8: 0.5, 6: 0.5}}, r"shares has 6, but .* 8, 4 only: .*blockless=\[6\]"),
         ("arrn", TINY, {"final_shares": {8: 0.5, 6: 0.5}}, r"shares has 6, but .* 8, 4 only"),
         ("resnet18_small_stem", {"width": 2}, {"resolutions": [8]}, r"name \[4\], but its resolutions are \[8\]"),

@@ -66,7 +66,7 @@ def test_a_slow_body_is_cut_off_and_told() -> None:
         connection.settimeout(PATIENCE)
         answer += read_all(connection)
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"send it faster" in answer
+        assert b"send the body faster" in answer
         assert b"connection: close" in answer.lower()
         until(lambda: running.answering.held.now == 0)
         running.change(receive_seconds=PATIENCE)
@@ -162,7 +162,7 @@ def test_more_inputs_than_may_wait_are_429_and_the_others_are_answered() -> None
         refused = running.send_form(grey(1), grey(2))
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "1"
-        assert "3 inputs are waiting for an answer and 2 more are too many" in refused.json()["detail"]
+        assert "3 inputs are waiting for an answer and 2 more exceed the limit" in refused.json()["detail"]
         assert "arrn_held_inputs 3.0" in running.client.get("/metrics").text
         network.go.set()
         assert [future.result().status_code for future in waiting] == [200] * 3

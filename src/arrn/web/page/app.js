@@ -311,7 +311,7 @@ function showSite() {
   byId("fit").value = site.aspect;
   if (site.grids.length === 1) {
     const grid = spellSize(site.grids[0]);
-    setText("promise", `Move the slider to lower the resolution. This network has only the resolution ${grid}: smaller pictures are interpolated to it.`);
+    setText("promise", `Move the slider: this network has only the resolution ${grid}, and smaller pictures are interpolated to it.`);
     byId("levels").hidden = true;
     byId("pyramid-levels").hidden = true;
   }
