@@ -334,7 +334,7 @@ def test_other_networks_answer_too(kind: str) -> None:
 
 
 def test_what_makes_no_predictor_is_told(images_network: ARRN, tmp_path: Path) -> None:
-    with pytest.raises(arrn.ArrnError, match="this network does not tell how inputs are normalised"):
+    with pytest.raises(arrn.ArrnError, match="this network does not say how inputs are normalised"):
         Predictor(Plain(), device="cpu")
     assert Predictor(Plain(), device="cpu", metadata=RGB)(np.zeros((4, 4, 3), np.uint8)).name in RGB.class_names
     with pytest.raises(arrn.ArrnError, match=r"one for each channel, got \(0.1,\)"):

@@ -115,7 +115,7 @@ def test_an_unfinished_run_says_how_to_go_on(run: Path, tmp_path: Path) -> None:
 def test_a_saved_network_without_a_run_is_judged_on_a_named_data_set(easy: Path, tmp_path: Path) -> None:
     model = arrn.create_model("arrn", sizes=(8, 4), features=(4, 4), num_classes=3)
     arrn.save(model, tmp_path / "bare")
-    with pytest.raises(ArrnError, match="does not tell how inputs are normalised"):
+    with pytest.raises(ArrnError, match="does not say how inputs are normalised"):
         evaluate_run(tmp_path / "bare", [8], dataset=str(easy), device="cpu")
     arrn.save(model, tmp_path / "told", Metadata((0.5,) * 3, (0.2,) * 3))
     with pytest.raises(ArrnError, match="name one with --dataset"):

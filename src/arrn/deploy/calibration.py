@@ -88,15 +88,15 @@ def calibrate(
     source: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> Cascade:
-    """What each threshold costs and brings on inputs that were held out of training.
+    """The cost and the accuracy of each threshold, on inputs that were held out of training.
 
-    Set ``predictor.cascade`` to the result for its `budget` to work; `write_cascade` keeps it beside a network.
+    Set ``predictor.cascade`` to the result to use `budget`; `write_cascade` writes the result beside a network.
 
     Args:
-        predictor: of a network with several levels.
-        inputs: of those that the predictor takes, each at its own size.
+        predictor: the predictor of a network with several levels.
+        inputs: inputs that the predictor takes, each at its own size.
         labels: the number of each input's class.
-        source: which inputs these are, in words.
+        source: a description of the inputs, in words.
         progress: told the number of inputs done so far.
 
     Raises:

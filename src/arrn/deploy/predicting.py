@@ -107,7 +107,7 @@ class Predictor(AnyPredictor):
         known = metadata or getattr(model, "metadata", None) or Metadata()
         if known.mean is None or known.std is None:
             raise ArrnError(
-                f"{'this network' if folder is None else folder} does not tell how inputs are normalised: give "
+                f"{'this network' if folder is None else folder} does not say how inputs are normalised: give "
                 "metadata=arrn.metadata.Metadata(mean=..., std=...), with one number for each channel"
             )
         channels = len(known.mean)

@@ -235,7 +235,7 @@ def check_fit(model: nn.Module, name: str, form: Form, dataset: str) -> None:
         dataset: what errors call that.
 
     Raises:
-        ArrnError: for other axes or channels than the network's, and for a network that tells no classes apart.
+        ArrnError: for other axes or channels than the network's, and for a backbone, which returns no classes.
     """
     if isinstance(model, Backbone):
         raise ArrnError(

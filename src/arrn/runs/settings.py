@@ -31,18 +31,17 @@ class RunSettings:
     Attributes:
         dataset: a name or a folder, as `arrn.data.open_dataset` takes it.
         model: a name, as `arrn.create_model` takes it.
-        options: of the model.
-        recipe: how it is trained.
-        seed: of everything random.
-        holdout: samples kept out of the training set for validation.
-        skip_bad: whether to go on without samples that cannot be read.
-        data: the root of the data set, None for its own place.
-        window: seconds of sound that a sample spans; nothing to images.
-        sample_rate: of that sound, None for the set's own.
-        aspect: what is done with images and volumes of other proportions than the network's grids: "stretch", "pad"
-            or "crop".
+        options: options of the model.
+        recipe: how the model is trained.
+        seed: the seed of all random numbers.
+        holdout: the number of samples to keep out of the training set, for validation.
+        skip_bad: whether to leave out samples that cannot be read, instead of raising an error.
+        data: the root of the data set; None is the usual place.
+        window: the length of a sample of sound, in seconds; without effect on images and volumes.
+        sample_rate: the sample rate of sound, in samples a second; None is the data set's own rate.
+        aspect: how to fit images and volumes of other proportions than the network's grids: "stretch", "pad" or "crop".
         pretrained: whether the network starts from the weights that belong to its name, see `arrn.create_model`.
-        keep: whose epoch's weights are saved in the end: the "last" one's, or those of the "best" on what was held out.
+        keep: the epoch whose weights are saved: the "last" epoch, or the "best" epoch on the validation samples.
     """
 
     dataset: str

@@ -25,20 +25,21 @@ _WEIGHTS_OUTSIDE = b"\x0a\x08location"  # how a tensor of an ONNX file names ano
 
 
 class OnnxPredictor(Predictor):
-    """Answers to inputs of any and different sizes, by the files of an exported folder. Threads may share one.
+    """Classifies inputs of any sizes, mixed, by the files of an exported folder. Threads may share one predictor.
 
     Each level's file is read, compared with its checksum and set up when it is first needed.
 
     Args:
-        folder: what `arrn export --to onnx` made.
-        policy: another than the network's own, for sizes between two grids.
-        int8: run the 8-bit files of the levels that have one.
-        threads: of ONNX Runtime; None: one for each core.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
-        aspect: what is done with inputs of other proportions than the grids; None is what the manifest says.
+        folder: a folder that `arrn export --to onnx` wrote.
+        policy: the level for inputs between two grids: "exact" or "cheap". None is the network's own policy.
+        int8: whether to run the 8-bit files of the levels that have one.
+        threads: the number of threads of ONNX Runtime; None is one for each core.
+        max_pixels: refuse images of more pixels, or volumes of more voxels. None is 64 million.
+        aspect: how to fit inputs of other proportions than the grids: "stretch", "pad" or "crop". None is the choice
+            in the manifest.
 
     Raises:
-        ArrnError: for a folder that is no such export.
+        ArrnError: for a folder that holds no export to ONNX.
     """
 
     def __init__(
