@@ -100,4 +100,4 @@ def test_what_no_cascade_can_be_made_of_is_told(
     fixed = ["--model", "resnet18_small_stem", "--option", "width=2", "--epochs", 1, "--holdout", 6, "--device", "cpu"]
     arrn_command("train", easy, *fixed, "--out", tmp_path / "fixed")
     err = arrn_command("evaluate", tmp_path / "fixed", "--cascade", "--device", "cpu", code=2).err
-    assert "a cascade needs a network of several levels" in err
+    assert "a cascade needs a network with several levels" in err
