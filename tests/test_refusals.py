@@ -59,6 +59,8 @@ def test_inputs_without_numbers_or_with_gaps_are_refused(name: str) -> None:
     for sparse in (x.to_sparse(), x.flatten(1).to_sparse_coo()):
         with pytest.raises(ArrnError, match=r"expected a dense tensor, got one of layout torch.sparse_coo"):
             model(sparse)
+    with pytest.raises(ArrnError, match="expected a dense tensor, got a nested one"):
+        model(torch.nested.nested_tensor([x[0], x[0, :2]], layout=torch.jagged))
     with torch.device("meta"):
         bare = arrn.create_model(name).eval()
     assert bare(x.to("meta")).shape == (1, 10)

@@ -151,7 +151,7 @@ def _bounded(parse: Callable[[str], Any], text: str) -> Any:
     for _ in range(DEEPEST_DOCUMENT + 1):
         for item in level:
             if isinstance(item, int) and not -_LARGEST_NUMBER <= item < _LARGEST_NUMBER:
-                raise ValueError(f"a whole number of {item.bit_length()} bits, beyond the 64 that are read")
+                raise ValueError(f"a whole number of {item.bit_length()} bits, and at most 63 are read")
         lists = (item for item in level if isinstance(item, list))
         tables = (item.values() for item in level if isinstance(item, dict))
         level = [inner for items in (*lists, *tables) for inner in items]

@@ -70,7 +70,7 @@ def test_a_calibration_is_of_the_weights_beside_it(
     image = tmp_path / "a.png"
     Image.new("RGB", (8, 8)).save(image)
     arrn_command("predict", run, image, "--device", "cpu")
-    assert "left out: " in caplog.text
+    assert "is ignored: " in caplog.text
     assert "cascade.json is not what it should be" in caplog.text
     arrn_command("evaluate", run, "--cascade", "--device", "cpu", "--policy", "cheap")
     err = arrn_command("predict", run, image, "--budget", 1, "--policy", "exact", "--device", "cpu", code=2).err

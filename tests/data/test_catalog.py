@@ -151,7 +151,7 @@ def test_images_above_the_limit_are_refused_unless_the_caller_takes_them(
         return set(examine(source).sizes)
 
     assert look(20) == {(4, 5)}
-    with pytest.raises(ArrnError, match=r"4x5, is 20 pixels, more than the limit of 19 \(max_pixels\)"):
+    with pytest.raises(ArrnError, match=r"4x5, is 20 pixels, more than the limit of 19: raise --max-pixels"):
         look(None)
 
 

@@ -170,7 +170,7 @@ def test_metadata_of_another_form_are_passed_over(tmp_path: Path, metadata: str)
         (b"\xff\xfe", "'utf-8' codec can't decode byte 0xff in position 0"),
         ('{"info":{"features":', "Expecting value: line 1 column 21"),
         ('{"info":' + "9" * 5000 + "}", "Exceeds the limit .* digits"),
-        ('{"info":' + "9" * 30 + "}", "a whole number of 100 bits, beyond the 64 that are read"),
+        ('{"info":' + "9" * 30 + "}", "a whole number of 100 bits, and at most 63 are read"),
         (" " * (2**24 + 1), "16,777,217 bytes, and should be 16,777,216 at most"),
     ],
 )

@@ -1,7 +1,10 @@
 """Shards in an object store: a real one, moto's S3 on loopback, that goes away and comes back, or holds nothing."""
 
 import logging
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +101,38 @@ def test_a_store_that_stays_away_is_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_threads_that_wait_for_one_store_tell_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    away, threads = [True], 6
+    all_failed = threading.Barrier(threads)
+
+    def reader() -> Callable[[], int]:
+        tries = iter(range(1000))
+
+        def work() -> int:
+            if (number := next(tries)) == 0:
+                all_failed.wait(10)
+                raise ConnectionError("refused")
+            if away[0]:
+                raise ConnectionError("refused")
+            return number
+
+        return work
+
+    def told() -> int:
+        return caplog.text.count("does not answer (refused): trying again")
+
+    with ThreadPoolExecutor(threads) as pool:
+        for outage in (1, 2):  # the second one is news again
+            away[0] = True
+            found = [pool.submit(patiently, f"s3://b/{n}", reader(), 60) for n in range(threads)]
+            deadline = time.monotonic() + 30
+            while told() < outage and time.monotonic() < deadline:
+                time.sleep(0.01)
+            away[0] = False
+            assert all(each.result() > 0 for each in found)
+            assert told() == outage
+
+
 @stored
 def test_what_is_not_there_is_one_line(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_shards(tmp_path / "set", "parquet", [4], split="test")
@@ -162,6 +197,17 @@ def test_an_empty_shard_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "tar" / "train-0001.tar").write_bytes(b"")
     with pytest.raises(ArrnError, match=r"train-0001\.tar is truncated or not a tar file: it is empty, of 0 bytes"):
         open_dataset(str(tmp_path / "tar"))
+
+
+def test_tars_beside_parquet_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    write_shards(tmp_path, "parquet", [4])
+    assert open_dataset(str(tmp_path)).remark is None
+    write_shards(tmp_path, "tar", [6])
+    dataset = open_dataset(str(tmp_path))
+    assert len(dataset.train) == 4
+    assert dataset.remark is not None
+    assert f"tar files such as {tmp_path}/train-0000.tar are left out" in dataset.remark
+    assert len(open_dataset(f"{tmp_path}/train-{{0000..0000}}.tar").train) == 6
 
 
 def test_a_tar_that_is_cut_short_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Streamed shards, as laws: each sample once over any processes and workers, the same order, exact resumption."""
 
 import multiprocessing
+import signal
+import subprocess
+import sys
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -181,6 +184,36 @@ def test_no_more_is_kept_than_the_limit_and_what_was_dropped_is_read_again(
     decoded = [number_of(source.codec.decode(each, "")) for each in found if each is not None]
     assert decoded == torch.cat(batches).tolist()
     assert max(counting.reads.values()) > 1
+
+
+# Killed as soon as it has a worker, which still imports torch then.
+KILLED = """
+import multiprocessing, os, signal, sys, threading
+import torch
+from arrn.data import Placement, examine, open_batches, open_dataset
+
+if __name__ == "__main__":
+    examined = examine(open_dataset(sys.argv[1]).train)
+    batches = open_batches(
+        examined, Placement.unchanged(examined.sizes), batch_size=8, device=torch.device("cpu"), stream=True, workers=1
+    )
+    threading.Thread(target=next, args=(batches.epoch(0),), daemon=True).start()
+    while not (workers := multiprocessing.active_children()):
+        pass
+    threading.Event().wait(0.2)
+    print(workers[0].pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_leaves_no_worker(tmp_path: Path) -> None:
+    write_shards(tmp_path / "set", "tar", [6])
+    (tmp_path / "killed.py").write_text(KILLED)
+    command = [sys.executable, str(tmp_path / "killed.py"), str(tmp_path / "set")]
+    # Its end is that of the pipe, which the worker has, too.
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert int(done.stdout) > 0
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -215,6 +216,18 @@ def test_an_address_without_a_cluster_is_refused_within_seconds() -> None:
         with (
             pytest.raises(ArrnError, match="--cluster takes auto, or the address of a cluster's head"),
             connected(wrong),
+        ):
+            pass
+
+
+def test_a_head_that_listens_on_loopback_alone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray._private.services.resolve_ip_for_localhost", lambda host: "127.0.0.2")
+    monkeypatch.setattr(cluster_connection, "_check_address", lambda address: None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with (
+            pytest.raises(ArrnError, match=rf"Ray takes 127\.0\.0\.1:{port} for 127\.0\.0\.2:{port}, where nothing"),
+            connected(f"127.0.0.1:{port}"),
         ):
             pass
 

@@ -1,6 +1,7 @@
 """What a stranger's config may ask for is bounded before it is built; what can be trained is far below."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,10 @@ def test_a_config_beyond_the_limits_is_refused_before_anything_is_built(
         ("fourier_operator", {"depth": 10**5}),
         ("fourier_operator", {"depth": 900}),
         ("arrn_small", {"num_classes": 2**24}),
+        ("arrn_mini", {"own_repeats": [10**9]}),
+        ("arrn_mini", {"repeats": [10**5]}),
+        ("arrn_pyramid", {"base_repeats": 10**9}),
+        ("arrn_pyramid", {"width": 4000}),
         ("arrn_small", {"in_channels": 2**20}),
         ("arrn_resnet18", {"num_classes": 2**22}),
     ],
@@ -95,6 +100,23 @@ def test_other_networks_are_bounded_by_their_weights_too(
 ) -> None:
     with pytest.raises(ArrnError, match=r"must be at most|parameters, but its weights are 609 numbers"):
         arrn.load(ask_for(saved, tmp_path, {"name": name, "options": options}))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "entries"),
+    [
+        ("arrn_mini", {"sizes": [5790, 5], "lift": [8, 1]}, "5.4e+08"),
+        ("arrn_mini", {"sizes": [5790, 5700], "lift": [8, 8]}, "1.1e+09"),
+        ("arrn_pyramid", {"sizes": [5790, 5789]}, "2e+08"),
+    ],
+)
+def test_matrices_to_the_larger_grids_on_which_levels_work_are_counted(
+    saved: Path, tmp_path: Path, name: str, options: dict[str, Any], entries: str
+) -> None:
+    """Before they were, one number took 8.7 GB: lift."""
+    whole = options | {"ndim": 1, "in_channels": 1, "width": 8, "kernel": "fair", "blockless": []}
+    with pytest.raises(ArrnError, match=f"the 'fair' kernel needs matrices of {re.escape(entries)} entries"):
+        arrn.load(ask_for(saved, tmp_path, {"name": name, "options": whole}))
 
 
 def test_what_was_changed_after_building_is_bounded_too(saved: Path, tmp_path: Path) -> None:
@@ -138,15 +160,15 @@ def test_options_that_are_no_numbers_are_left_to_the_builder() -> None:
     [
         ("arrn", {"sizes": [5000, 8], "features": [4, 6], "num_classes": 3}),
         ("resnet18", {"size": 8000, "num_classes": 3}),
+        # Eight times its grid, where the widest layer of the grid itself would be far from the limit.
+        ("arrn_mini", {"sizes": [500, 50, 8], "lift": [8, 1, 1], "width": 8, "num_classes": 3}),
     ],
 )
 def test_a_network_that_would_fill_the_memory_as_it_runs_is_refused_as_it_is_loaded(
     tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
     arrn.save(arrn.create_model(name, **options), tmp_path)
-    with pytest.raises(
-        ArrnError, match=r"one sample on a grid of .000 would take \d+\.\d GB of memory, and 1.1 GB are"
-    ):
+    with pytest.raises(ArrnError, match=r"one sample on a grid of \d+ would take \d+\.\d GB of memory, and 1.1 GB are"):
         arrn.load(tmp_path)
 
 

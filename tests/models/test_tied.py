@@ -26,7 +26,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 SMALL = {"sizes": (16, 8, 4), "width": 4, "repeats": (1, 1)}
 LADDERS = [
     {"sizes": (96, 48, 24, 12)},
-    {"sizes": (33, 20, 9)},
+    {"sizes": (33, 20, 9), "lift": (1.25, 2)},
     {"sizes": ((24, 16), (12, 8), (6, 4)), "lift": 1.5},
     {"sizes": (64, 32, 10), "ndim": 1, "in_channels": 1, "own_repeats": (1, 0, 1)},
     {"sizes": (12, 6, 3), "ndim": 3, "in_channels": 2, "lift": 1},
@@ -123,6 +123,19 @@ def test_a_shortcut_answers_as_the_network_and_runs_it_only_where_a_gate_is_not_
     assert (len(programs), ran) == ((1, [1]) if size == 4 else (2, [0]))  # the base is all that there is on 4x4
     torch.testing.assert_close(fast(x), model(x), rtol=1e-12, atol=1e-12)
     assert ran == [2 if size == 4 else 1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_shortcut_in_half_precision(dtype: torch.dtype) -> None:
+    model = arrn.create_model("arrn_mini", **SMALL).eval()
+    awaken_norms(model, torch.randn(4, 3, 16, 16))
+    level = model.to(dtype).at_resolution(16).fuse()
+    fast = Shortcut.of(level, lambda program: program)
+    x = signals_with_and_without_details()[0].to(dtype)
+    assert fast(x).dtype == fast(x[:2]).dtype == dtype
+    assert relative_error(fast(x[:2]), level(x[:2])) < 2e-2
+    torch.testing.assert_close(fast(x), level(x))
 
 
 @torch.no_grad()
@@ -281,8 +294,10 @@ def test_a_basic_block_halves_odd_grids_and_any_number_of_axes() -> None:
         ({"repeats": (1,) * 60}, "hidden channels on a grid of 32"),
         ({"own_repeats": (10**9,)}, "at most 1000"),
         ({"own_repeats": (1, 1, 1, 1)}, "one for each of the 3 sizes"),
-        ({"lift": 0.5}, "lift must be a number from 1 to 8, or one for each of the 3 sizes, got 0.5"),
-        ({"lift": float("nan")}, "one for each of the 3 sizes, got nan"),
+        ({"lift": 0.5}, "lift must be a number from 1 to 8, or up to 3 of them, the base's last, got 0.5"),
+        ({"lift": float("nan")}, "the base's last, got nan"),
+        ({"lift": (1, 1, 1, 2)}, r"got \(1, 1, 1, 2\)"),
+        ({"lift": ()}, r"got \(\)"),
     ],
 )
 def test_wrong_options_of_a_design_are_refused(options: dict[str, object], message: str) -> None:

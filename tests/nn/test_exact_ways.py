@@ -31,7 +31,7 @@ TOLERANCES = {
 }
 """The largest difference between skipping levels and running all of them, relative to the answer, by the way to run."""
 
-# Odd sizes, ratios that are no whole numbers, rectangles, 1 to 3 axes, every kind of block, both forms.
+# Odd sizes, ratios that are no whole numbers, rectangles, 1 to 3 axes, every kind of block, every form.
 NETWORKS = {
     "sound": {"ndim": 1, "sizes": (24, 13, 7)},
     "image": {"sizes": ((12, 10), (7, 7), (5, 3)), "depth": 2},
@@ -39,9 +39,14 @@ NETWORKS = {
     "zero-preserving image": {"sizes": (12, 7), "block": "zero_preserving"},
     "difference form": {"sizes": (12, 8, 5), "form": "difference"},
     "volume": {"ndim": 3, "sizes": ((8, 7, 6), (5, 4, 4))},
+    "gated": {"name": "arrn_pyramid", "sizes": ((12, 10), (7, 7), (5, 3)), "width": 8},
+    "tied": {"name": "arrn_mini", "sizes": (13, 8, 5), "width": 4, "repeats": (1, 1)},
 }
 # Exporting takes a second or more each.
-EXPORTED = {"torch.export": ["sound", "image", "volume"], "ONNX": ["image", "difference form"]}
+EXPORTED = {
+    "torch.export": ["sound", "image", "volume", "gated", "tied"],
+    "ONNX": ["image", "difference form", "gated", "tied"],
+}
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 Run = Callable[[torch.Tensor], torch.Tensor]
@@ -51,8 +56,10 @@ Run = Callable[[torch.Tensor], torch.Tensor]
 def network(name: str) -> ARRN:
     """In float64, with norms as after training; every level matters."""
     torch.manual_seed(3)
-    options = {"features": (8, 10, 12)[: len(NETWORKS[name]["sizes"])], "expansion": 2, "depth": 1, "num_classes": 5}
-    model = arrn.create_model("arrn", **options | NETWORKS[name]).double()
+    options = {"name": "arrn", "num_classes": 5} | NETWORKS[name]
+    if options["name"] == "arrn":
+        options = {"features": (8, 10, 12)[: len(options["sizes"])], "expansion": 2, "depth": 1} | options
+    model = arrn.create_model(**options).double()
     awaken_norms(model, torch.randn(8, 3, *model.grids[0], dtype=torch.float64), 3)
     return model.eval()
 

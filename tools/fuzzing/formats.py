@@ -69,6 +69,18 @@ LADDER: tuple[tuple[str, Any], ...] = (
 )
 """Options that a network's config may have besides those in the seeds."""
 
+DESIGNS: tuple[tuple[str, Any], ...] = (
+    ("sizes", [64, 4]),
+    ("lift", [8, 8]),
+    ("lift", 2.0),
+    ("ndim", 3),
+    ("width", 4),
+    ("threshold", 0.03),
+    ("own_repeats", [1, 1]),
+    ("base_repeats", 1),
+)
+"""The same for gated and tied designs."""
+
 
 def json_file(extra: tuple[tuple[str, Any], ...] = ()) -> Mutate:
     """For a file that is one JSON document; `extra` as in `twist`."""

@@ -16,7 +16,7 @@ from fuzzing import archives, formats, places, requests
 from fuzzing.formats import Mutate, repair_manifest, repair_weights
 from fuzzing.mutations import PICKLED, damage, hostile_text, make_special
 from fuzzing.requests import converse
-from fuzzing.samples import COLOURS, TINY, arrays, encoded, pictures, sound, table
+from fuzzing.samples import COLOURS, TINY, arrays, encoded, fit_weights, pictures, sound, table
 
 
 def damaged(data: bytes, rng: random.Random, repair: bool, other: bytes) -> tuple[bytes, str]:
@@ -285,7 +285,7 @@ def list_subjects(root: Path) -> list[Subject]:
     deployed = ("predict exported", "serve exported", "arrn-runtime predict")
     stored = ("open stored set", "stream stored set", "train on stored set")
     hub = ("load from the hub", "load from the hub", "predict from the hub", "publish")
-    config = formats.json_file(formats.LADDER)
+    config, design = formats.json_file(formats.LADDER), formats.json_file(formats.DESIGNS + formats.LADDER)
     latest = str(max((root / "begun" / "run" / "checkpoints").iterdir()).relative_to(root / "begun"))
     options = {name: value for name, value in vars(Recipe()).items() if name not in ("epochs", "batch_size")}
     options |= {"resolutions": [8, 4], "betas": [0.9, 0.999]}
@@ -310,10 +310,17 @@ def list_subjects(root: Path) -> list[Subject]:
     return [
         *(
             Subject("safetensors", name, "net/model.safetensors", formats.tensors, network, repair=repair_weights)
-            for name in ("net", "fair")
+            for name in ("net", "fair", "gated", "tied")
         ),
-        *(Subject("config", name, "net/config.json", config, network) for name in ("net", "fair")),
-        *(Subject("config", name, "net/config.json", config, network[:2]) for name in ("grey", "sound", "volume")),
+        *(
+            Subject("config", name, "net/config.json", config, uses, repair=fit_weights)
+            for uses, names in ((network, ("net", "fair")), (network[:2], ("grey", "sound", "volume")))
+            for name in names
+        ),
+        *(
+            Subject("config", name, "net/config.json", design, network, repair=fit_weights)
+            for name in ("gated", "tied")
+        ),
         Subject(
             "transplant",
             "transplant",

@@ -45,7 +45,7 @@ def show_standings(search: Halving, objectives: Sequence[Objective], title: str,
     for column in (*columns, "multiply-adds", "parameters"):
         table.add_column(column, justify="left" if column == "design" else "right", overflow="fold")
     for number, standing in enumerate(standings, 1):
-        cost, count = f"{standing.multiply_adds / 1e6:.1f} M", f"{standing.parameters / 1e6:.2f} M"
+        cost, count = f"{standing.multiply_adds / 1e6:.1f} M", f"{standing.parameters / 1e6:.3g} M"
         accuracy = f"{100 * standing.mean_accuracy:.1f}{'*' if standing.name in front else ' '}"
         others = [f"{100 * panel.value(standing):.1f}" for panel in in_table]
         table.add_row(str(number), shown(standing.name), accuracy, *others, cost, count)

@@ -124,8 +124,8 @@ def train(
     checkpoint_every: Annotated[
         float | None,
         typer.Option(
-            help="Epochs between checkpoints, such as 2 or 0.25 [default: one each half minute or epoch, "
-            "whichever is longer]."
+            help="Epochs between checkpoints, such as 2 or 0.25 [default: one after an epoch when the last is half a "
+            "minute old, and one within an epoch when the last is ten minutes old]."
         ),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write a log for TensorBoard.")] = False,

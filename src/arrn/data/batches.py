@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import atexit
 import math
+import multiprocessing
 import os
 import signal
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Self, TypeAlias
 
@@ -373,9 +376,19 @@ def _prepare_worker(worker: int) -> None:
     # A signal to the whole group stops the run when its step is done, and that step may need this worker.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    # A process that is killed leaves no worker. The watch of torch begins later than this, and takes whoever adopts an
+    # orphan for its parent: a worker that was still starting would wait for ever.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     # A worker that is ended while its sender thread is inside torch is aborted by the interpreter's own exit (the
     # thread is unwound through C++ that allows no unwinding), so it leaves without one, after all other finalizers.
     Finalize(None, os._exit, args=(0,), exitpriority=-100)
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _end_workers(loader: DataLoader[torch.Tensor]) -> None:

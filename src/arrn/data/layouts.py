@@ -81,7 +81,8 @@ def open_shards(name: str, folder: ShardFolder, how: Reading) -> Splits | None:
     tests, validations = (
         [open_split(files, split) for files in folder.find(split, kind)] for split in ("test", "validation")
     )
-    remark = _empty_in_words([train, *tests, *validations])
+    remarks = (_left_out_in_words(folder, kind), _empty_in_words([train, *tests, *validations]))
+    remark = "; ".join(filter(None, remarks)) or None
     # Hugging Face gives the test split of a competition with no labels, -1; the validation split stands in.
     test, validation = next(filter(_is_labelled, tests), None), next(filter(_is_labelled, validations), None)
     if test is not None:
@@ -90,6 +91,17 @@ def open_shards(name: str, folder: ShardFolder, how: Reading) -> Splits | None:
         validation.split = "test"
         return Splits(train, validation, None, remark)
     return Splits(train, next(iter(tests + validations), None), None, remark)
+
+
+def _left_out_in_words(folder: ShardFolder, kind: str) -> str | None:
+    """That there are tar files for training beside the parquet files; None where there are not."""
+    others = folder.find("train", TAR) if kind == PARQUET else []
+    if not others:
+        return None
+    return (
+        f"the parquet files are read, and tar files such as {others[0][0].address} are left out; braces name others: "
+        "train-{0..9}.tar"
+    )
 
 
 def _empty_in_words(sources: list[ParquetFiles | TarFiles]) -> str | None:

@@ -38,6 +38,8 @@ _WHOSE = {
     "hf": "log in with `hf auth login`, or set HF_TOKEN",
 }
 _WORTH_ANOTHER_TRY = (408, 425, 429)  # of the answers from 400 to 499; all of those from 500 on
+_away: set[str] = set()  # stores that do not answer, of which a line has told; several threads wait for the same one
+_away_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -249,24 +251,37 @@ def patiently(
         RunError: for a store that did not answer in time.
     """
     given_up = given_up or threading.Event()
+    store = "/".join(address.split("/")[:3])
     began, pause = time.monotonic(), 0.25
     while True:
         try:
-            return work()
+            result = work()
         except Exception as error:
             refusal = _refusal(address, error)
             if refusal is not None:
                 raise ArrnError(refusal) from error
             waited = time.monotonic() - began
             if waited + pause > patience or given_up.is_set():
+                _is_news(store, away=False)
                 raise RunError(
                     f"{address} does not answer, tried for {waited:.0f} s: {first_line(error)}; what was written "
                     "before is kept"
                 ) from error
-            if pause == 0.25:
+            if pause == 0.25 and _is_news(store, away=True):
                 logger.warning("%s does not answer (%s): trying again", plain(address), plain(first_line(error)))
+        else:
+            _is_news(store, away=False)
+            return result
         given_up.wait(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _is_news(store: str, away: bool) -> bool:
+    """Notes whether a store is away, and tells whether that was not known."""
+    with _away_lock:
+        known = store in _away
+        (_away.add if away else _away.discard)(store)
+    return known != away
 
 
 def _refusal(address: str, error: BaseException) -> str | None:

@@ -64,6 +64,7 @@ def connected(address: str) -> Iterator[ModuleType]:
         import ray
     if address != "auto":
         _check_address(address)
+        _check_loopback(ray, address)
     elif (remembered := _remembered(ray)) and not answers(remembered):
         raise ArrnError(
             f"the Ray cluster of this machine was at {remembered}, where nothing answers any more: `ray start --head` "
@@ -138,6 +139,18 @@ def _check_address(address: str) -> None:
         raise ArrnError(f"there is no Ray cluster at {address} ({why}); `ray start --head` starts one") from None
     if len(answer) < 4 or answer[3] != _SETTINGS_FRAME:
         raise ArrnError(f"what answers at {address} is no Ray cluster: the port of a cluster's head is usually 6379")
+
+
+def _check_loopback(ray: ModuleType, address: str) -> None:
+    """Refuses 127.0.0.1 where only that answers: Ray asks this machine's own address instead, and for minutes."""
+    taken = address
+    with suppress(AttributeError, ValueError):  # as Ray has it today
+        taken = str(ray._private.services.canonicalize_bootstrap_address(address))
+    if taken != address and not answers(taken):
+        raise ArrnError(
+            f"Ray takes {address} for {taken}, where nothing answers: start the cluster's head without "
+            "--node-ip-address 127.0.0.1"
+        )
 
 
 def _why_not(address: str, error: Exception) -> str:

@@ -85,7 +85,8 @@ def _draw_panel(axes: Axes, panel: str, points: Sequence[ParetoPoint]) -> None:
         axes.annotate(literal(", ".join(names)), place, (4, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
     axes.margins(0.08)
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 5 * low else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
 

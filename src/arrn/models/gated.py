@@ -82,6 +82,7 @@ def build_gated(options: GatedOptions) -> ARRN:
         repeats=[*repeats, 2 + as_whole("base_repeats", options.base_repeats, least=1)],
         kernel=kernel,
         blockless=blockless,
+        lifted=[*ladder[:-1], tuple(2 * n for n in ladder[-1])],
     )
     residuals = [
         _residual(grids, features[n : n + 2], channels, above=n > 0, repeats=repeats[n], options=options, kernel=kernel)

@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from arrn.errors import ArrnError
 from arrn.nn.introspection import forward_memory
+from arrn.nn.layers import Resampling
 from arrn.nn.network import as_network, channels_of
 from arrn.runtime.serving.server_settings import parse_bytes
 from arrn.signal.grid import Grid, Size, as_ladder, format_grid, level_at_least
@@ -120,6 +121,7 @@ def check_ladder(
     repeats: Sequence[int],
     kernel: Kernel,
     blockless: Sequence[Size] = (),
+    lifted: Sequence[Grid] = (),
 ) -> None:
     """Refuses a ladder whose blocks, matrices or signals would be beyond the limits.
 
@@ -128,6 +130,7 @@ def check_ladder(
         features, expansion, depth, repeats: one number for each grid.
         kernel: what resamples between grids.
         blockless: grids without a block.
+        lifted: the larger grids on which the levels work, one for each grid of the ladder, where they do.
 
     Raises:
         ArrnError: with the number and the limit.
@@ -144,7 +147,8 @@ def check_ladder(
             )
     between = as_ladder([ladder[0], *blockless], len(ladder[0]))[1:]
     steps = [(ladder[level_at_least(ladder, lower)], lower) for lower in between]
-    check_matrices([*itertools.pairwise(ladder), *steps], kernel)
+    lifts = [(higher, grid) for higher, grid in zip(lifted, ladder, strict=False) if higher != grid]
+    check_matrices([*itertools.pairwise(ladder), *steps, *lifts], kernel)
 
 
 def check_matrices(steps: Sequence[tuple[Grid, Grid]], kernel: Kernel) -> None:
@@ -184,7 +188,9 @@ def check_memory(model: nn.Module) -> None:
     network, channels, most = as_network(model), channels_of(model), most_memory()
     if not network.grids or channels is None:
         return
-    places = math.prod(network.grids[0])
+    # Levels may work on larger grids than their own.
+    lifted = [part.target for part in model.modules() if isinstance(part, Resampling)]
+    places = max(math.prod(grid) for grid in (network.grids[0], *lifted))
     widest = max((side for weight in model.parameters() for side in weight.shape[:2]), default=1)
     if 8 * 4 * widest * places <= most:  # far from it: eight signals of the widest layer, in float32
         return

@@ -41,8 +41,8 @@ class TiedOptions(AdaptiveOptions):
         repeats: residual blocks in each stage, one number for each stage.
         own_repeats: residual blocks that belong to one level alone, before the shared blocks: one number for each level
             and the base; missing numbers at the end are zeros.
-        lift: the grid on which a level works, as a multiple of the level's own grid: one number for the base, or one
-            for each level and the base; 1 is the level's own grid.
+        lift: the grid on which a level works, as a multiple of the level's own grid: one number for the base, or
+            several, for the lowest levels and, last, the base. 1 is the level's own grid, which the other levels have.
         ndim: axes of space: 1 (audio), 2 (images), 3 (volumes).
         threshold: details with this root mean square open a level's gate, in units of the (normalised) input.
         blockless: sizes between those of the ladder or under the base's, highest first, that Laplacian dropout also
@@ -93,6 +93,7 @@ def build_tied(options: TiedOptions) -> ARRN:
         repeats=[sum(repeats) + count for count in own],
         kernel=kernel,
         blockless=blockless,
+        lifted=[_lifted_grid(grid, lift) for grid, lift in zip(ladder, lifts, strict=True)],
     )
     ndim = len(ladder[0])
     cnn = _resnet(channels, width, repeats, ndim)
@@ -153,8 +154,12 @@ def _with_own(cnn: nn.Sequential, width: int, count: int, ndim: int) -> nn.Seque
     return nn.Sequential(*cnn[:3], *(BasicBlock(width, width, ndim=ndim) for _ in range(count)), *cnn[3:])
 
 
+def _lifted_grid(grid: Grid, lift: float) -> Grid:
+    return tuple(max(1, round(n * lift)) for n in grid)
+
+
 def _lifted(network: nn.Sequential, grid: Grid, lift: float, kernel: Kernel) -> nn.Sequential:
-    higher = tuple(max(1, round(n * lift)) for n in grid)
+    higher = _lifted_grid(grid, lift)
     return network if higher == grid else nn.Sequential(Resampling(grid, higher, kernel), *network)
 
 
@@ -187,11 +192,11 @@ def _as_counts(name: str, given: Any, *, least: int) -> list[int]:
 
 
 def _as_lifts(given: Any, count: int) -> list[float]:
-    values = list(given) if isinstance(given, list | tuple) else [1] * (count - 1) + [given]
+    values = list(given) if isinstance(given, list | tuple) else [given]
     wrong = any(isinstance(n, bool) or not isinstance(n, int | float) or not 1 <= n <= 8 for n in values)
-    if wrong or len(values) != count:
-        raise ArrnError(f"lift must be a number from 1 to 8, or one for each of the {count} sizes, got {given!r}")
-    return [float(n) for n in values]
+    if wrong or not 1 <= len(values) <= count:
+        raise ArrnError(f"lift must be a number from 1 to 8, or up to {count} of them, the base's last, got {given!r}")
+    return [1.0] * (count - len(values)) + [float(n) for n in values]
 
 
 TIED_DESIGNS = {"arrn_medium": TiedOptions(), "arrn_mini": TiedOptions(width=16)}

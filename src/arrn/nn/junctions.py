@@ -183,6 +183,8 @@ class VectorJunction(nn.Module):
                 rest = ~settled
                 h = above.clone()
                 h[rest] += (1 - gate[rest]) * self._find(r[rest], None)
+        # Means and sums are float32 at least; the layers of a network in half precision take its own dtype alone.
+        h = h.to(torch.promote_types(r.dtype, next(self.network.parameters(), r).dtype))
         if self.next_size is None:
             return h.view(*h.shape, *[1] * (r.ndim - 2))
         return _beside_signal(_lay_out(h, self.next_size), self.channels)
@@ -231,7 +233,7 @@ class Relay(nn.Module):
         self.channels, self.features, self.next_size = junction.channels, junction.features, junction.next_size
 
     def forward(self, r: torch.Tensor) -> torch.Tensor:
-        gate, above = _from_above(r, self.channels, self.features)
+        gate, above = (part.to(r.dtype) for part in _from_above(r, self.channels, self.features))
         if self.next_size is None:
             answer = torch.cat([above, gate], dim=1)
             return answer.view(*answer.shape, *[1] * (r.ndim - 2))

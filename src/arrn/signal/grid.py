@@ -102,6 +102,8 @@ def check_signal(
 ) -> Grid:
     """The grid of `x`, shaped (batch, channels, *space); refuses what is no such signal, or not of `weight`'s dtype."""
     check_tensor(x)
+    if x.is_nested:
+        raise ArrnError("expected a dense tensor, got a nested one: put samples of each size into a batch of their own")
     if x.layout != torch.strided:
         raise ArrnError(f"expected a dense tensor, got one of layout {x.layout}: x.to_dense() makes one")
     layout = {1: "length", 2: "height, width", 3: "depth, height, width"}
