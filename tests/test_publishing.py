@@ -196,11 +196,11 @@ def test_what_cannot_be_published_is_told_before_anything_is_asked(hub: Hub, sav
     assert "config.json" in told(tmp_path / "empty")
     assert "is not finished" in told(tmp_path / "unfinished")
     assert "is damaged" in told(damaged)
-    assert "cascade.json should hold an object" in told(listed)
-    assert "is no PNG file" in told(saved, figure=tmp_path / "figure.png")
+    assert "cascade.json should hold a JSON object" in told(listed)
+    assert "is not a PNG file" in told(saved, figure=tmp_path / "figure.png")
     assert "is no address" in told(saved, "birds")
     assert "names a revision" in told(saved, "me/birds@v1")
-    assert "is no license's name" in told(saved, license="my own: license")
+    assert "is not the hub's name of a license" in told(saved, license="my own: license")
     assert not hub.asked
 
 

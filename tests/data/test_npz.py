@@ -134,7 +134,7 @@ HEADERS = {
     "no literal": (described((12, 8, 8), order="f()"), "cannot be read"),
     "deep": ("(" * 110, "cannot be read"),
     "no dtype": (described((12, 8, 8), "|u1x"), "cannot be read"),
-    "objects": (described((12, 8, 8), "|O"), "objects of Python, a pickle"),
+    "objects": (described((12, 8, 8), "|O"), r"Python objects \(a pickle\)"),
     "nothing": ("", "cannot be read"),
 }
 

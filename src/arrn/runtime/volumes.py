@@ -43,7 +43,7 @@ def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
-        raise ValueError("it holds objects of Python, a pickle, which could run any code")
+        raise ValueError("it holds Python objects (a pickle), which could run any code")
     if min(shape, default=0) < 0 or dtype.itemsize == 0:
         raise ValueError(f"an array of shape {shape} of {dtype} is impossible")
     return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran))
@@ -90,7 +90,7 @@ def decode_volume(encoded: Encoded, where: str, max_pixels: int | None = None) -
             data = stream.read(header.size + 1)
             if len(data) != header.size:
                 found = "more" if len(data) > header.size else f"{len(data):,}"
-                raise ValueError(f"{header.size:,} bytes are announced, and {found} are there")
+                raise ValueError(f"its header announces {header.size:,} bytes, and the file holds {found}")
             volume: Array = np.frombuffer(data, np.uint8)
             volume = volume.reshape(header.shape, order="F" if header.fortran else "C")
         except BadSample:
