@@ -198,6 +198,12 @@ def test_no_token_or_a_wrong_one_is_told(hub: Hub, saved: Path, monkeypatch: pyt
     assert not hub.repositories
 
 
+def test_the_folder_is_looked_at_before_a_token_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "")
+    assert f"{tmp_path / 'none'}" in told(tmp_path / "none")
+    assert "token" not in told(tmp_path / "none")
+
+
 def test_no_permission_is_told(hub: Hub, saved: Path) -> None:
     assert "the token may not write hf://others/birds" in told(saved, "others/birds")
 
@@ -222,11 +228,11 @@ def test_what_cannot_be_published_is_told_before_anything_is_asked(hub: Hub, sav
     assert "config.json" in told(tmp_path / "empty")
     assert "is not finished" in told(tmp_path / "unfinished")
     assert "is damaged" in told(damaged)
-    assert "cascade.json should hold an object" in told(listed)
-    assert "is no PNG file" in told(saved, figure=tmp_path / "figure.png")
+    assert "cascade.json should hold a JSON object" in told(listed)
+    assert "is not a PNG file" in told(saved, figure=tmp_path / "figure.png")
     assert "is no address" in told(saved, "birds")
     assert "names a revision" in told(saved, "me/birds@v1")
-    assert "is no license's name" in told(saved, license="my own: license")
+    assert "is not the hub's name of a license" in told(saved, license="my own: license")
     assert not hub.asked
 
 

@@ -43,6 +43,17 @@ def test_what_was_skipped_is_named_and_is_skipped_in_the_proposed_command(
     assert "- 19 of 39 images have other proportions than the network's grids, 1:1 (one is 12x16): they are" in told
 
 
+def test_it_says_that_only_headers_were_read(arrn_command: Command, tmp_path: Path) -> None:
+    write_folder(tmp_path / "set", {"cat": [(16, 16)] * 20, "dog": [(12, 16)] * 20})
+    cut = tmp_path / "set" / "dog" / "3.png"
+    cut.write_bytes(cut.read_bytes()[:-40])  # its header is whole
+    told = arrn_command("advise", tmp_path / "set", "--device", "cpu").out
+    assert "- only the header of each image was read: an image that is cut short is named by the training" in told
+    whole = arrn_command("advise", tmp_path / "set", "--skip-bad", "--device", "cpu").out
+    assert f"skipped 1 bad sample: {cut}" in whole
+    assert "only the header" not in whole
+
+
 LIMITED = """
 import resource, sys
 import torch, torchvision, arrn.runs, arrn.cli.app  # what is loaded counts too

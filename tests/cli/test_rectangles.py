@@ -147,5 +147,5 @@ def test_a_strip_that_would_be_huge_once_padded_is_refused_or_skipped(
 def test_sound_has_no_aspect(tmp_path: Path) -> None:
     folder = write_tones(tmp_path / "tones")
     settings = dataclasses.replace(tiny_settings(folder, epochs=1), aspect="pad", window=0.125)
-    with pytest.raises(ArrnError, match="aspect is of images and volumes"):
+    with pytest.raises(ArrnError, match="aspect is for images and volumes"):
         run_training(settings, tmp_path / "run", Machine("cpu"))

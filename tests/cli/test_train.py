@@ -313,7 +313,7 @@ def test_larger_images_are_taken_where_a_flag_says_so(
     data, run = write_mixed_folder(tmp_path / "data", [(8, 8), (9, 9)], 4), tmp_path / "run"
     monkeypatch.setattr("arrn.runtime.files.MOST_PIXELS", 80)
     train = ("train", data, *MODEL, "--epochs", "1", "--holdout", "3", "--out", run, "--device", "cpu")
-    refused = "9x9, is 81 pixels, more than the 80 that are read: raise --max-pixels (max_pixels)"
+    refused = "9x9, is 81 pixels, more than the limit of 80: raise --max-pixels (max_pixels)"
     assert refused in arrn_command(*train, code=2).err
     arrn_command(*train, "--max-pixels", 81)
     for what in (("--resolutions", "8"), ("--cascade",)):

@@ -22,6 +22,18 @@ def test_an_unknown_name_says_what_would_do() -> None:
         open_dataset("cifar-10")
 
 
+def test_a_folder_of_nearly_that_name_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "notes").write_text("no folder")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArrnError, match=r"unknown data set 'photo' .*; did you mean 'photos'\?"):
+        open_dataset("photo")
+    with pytest.raises(ArrnError, match=rf"is missing: .*; did you mean '{tmp_path}/photos'\?"):
+        open_dataset(str(tmp_path / "fotos"))
+    with pytest.raises(ArrnError, match=r"unknown data set 'note' .*path of its folder"):
+        open_dataset("note")
+
+
 def test_a_name_with_a_root_is_a_label(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train.parquet", [encoded(picture(4, 4))] * 2, [0, 1])
     assert open_dataset("anything", tmp_path).mean is None
@@ -151,7 +163,7 @@ def test_images_above_the_limit_are_refused_unless_the_caller_takes_them(
         return set(examine(source).sizes)
 
     assert look(20) == {(4, 5)}
-    with pytest.raises(ArrnError, match=r"4x5, is 20 pixels, more than the 19 that are read: raise --max-pixels"):
+    with pytest.raises(ArrnError, match=r"4x5, is 20 pixels, more than the limit of 19: raise --max-pixels"):
         look(None)
 
 
@@ -165,4 +177,6 @@ def test_what_padding_makes_of_an_image_is_held_to_the_callers_limit(tmp_path: P
         except ArrnError as error:
             framed[most] = str(error).partition(": ")[2]
     assert framed[64] == (8, 8)
-    assert "padded to the network's proportions, its size, 8x8, is 64 pixels, more than the 63" in str(framed[63])
+    assert "padded to the network's proportions, its size, 8x8, is 64 pixels, more than the limit of 63" in str(
+        framed[63]
+    )

@@ -135,7 +135,7 @@ HEADERS = {
     "no literal": (described((12, 8, 8), order="f()"), NO_HEADER),
     "deep": ("(" * 110, NO_HEADER),
     "no dtype": (described((12, 8, 8), "|u1x"), NO_HEADER),
-    "objects": (described((12, 8, 8), "|O"), "objects of Python, a pickle"),
+    "objects": (described((12, 8, 8), "|O"), r"Python objects \(a pickle\)"),
     "nothing": ("", NO_HEADER),
 }
 

@@ -15,6 +15,7 @@ from arrn.deploy.parts import Entrance, _entrance, take_apart
 from arrn.metadata import Metadata
 from arrn.runtime import OnnxPredictor, read_manifest
 from arrn.runtime.levels import level_of
+from arrn.signal import resample
 from arrn.testing import awaken_norms
 
 pytest.importorskip("onnxscript")
@@ -91,6 +92,20 @@ def test_one_file_answers_at_any_size(kind: str, tmp_path: Path) -> None:
     assert all(file is not None and 0 <= (file.difference or 0) <= TOLERANCE for file in files)
 
 
+def test_gates_of_a_tied_network_may_be_open_shut_or_between_in_one_batch(tmp_path: Path) -> None:
+    model = saved(tmp_path / "saved", **NETWORKS["tied"])
+    export_network(tmp_path / "saved", tmp_path / "out")
+    session = ort.InferenceSession(str(tmp_path / "out/any-size.onnx"))
+    grids = model.grids
+    fine = torch.randint(0, 256, (2, 3, *grids[0])).float()
+    between = [resample(resample(fine, grids[1]), grids[0]), 128 + (fine - 128) / 16, 128 + (fine - 128) / 64]
+    stored = torch.cat([fine, *between, torch.full((1, 3, *grids[0]), 90.0)])
+    found, _ = session.run(None, {"signal": stored.numpy()})
+    with torch.no_grad():
+        expected = model(take_apart(model, model.metadata).normalise(stored)).log_softmax(1)
+    assert np.abs(np.log(found) - expected.numpy()).max() < 2e-4
+
+
 def test_small_inputs_and_large_ones_answer_as_the_network(two_levels: Path) -> None:
     model = arrn.load(two_levels / "saved").eval()
     assert largest_difference(model, two_levels / "out", [(9, 9), (4, 4), (20, 3), (5, 2), (1, 1)]) < 2e-4
@@ -162,7 +177,7 @@ def test_another_kernel_takes_its_grids_alone(tmp_path: Path) -> None:
     assert exported.manifest.all_levels is None
     predictor = OnnxPredictor(tmp_path / "out")
     assert predictor(np.zeros((9, 9, 3), np.uint8)).level == (9, 9)
-    with pytest.raises(arrn.ArrnError, match="takes inputs of 9 or 4 alone"):
+    with pytest.raises(arrn.ArrnError, match="takes inputs of 9 or 4 only"):
         predictor(np.zeros((7, 7, 3), np.uint8))
 
 

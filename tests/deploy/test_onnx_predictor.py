@@ -55,6 +55,21 @@ def test_its_answers_are_those_of_the_network(folder: Path, policy: Any) -> None
         assert dict(one.top) == pytest.approx(dict(other.top), abs=1e-5)
 
 
+def test_no_file_is_opened_within_the_time_of_an_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch of mixed sizes needs the file that resamples, too."""
+    predictor = OnnxPredictor(folder / "out")
+    run = predictor.run
+
+    def run_with_what_is_open(level: int, signals: Any) -> Any:
+        before = set(predictor._sessions)
+        answers = run(level, signals)
+        assert set(predictor._sessions) == before
+        return answers
+
+    monkeypatch.setattr(predictor, "run", run_with_what_is_open)
+    assert len(predictor([picture(16, 16), picture(12, 9), picture(4, 4)])) == 3
+
+
 def test_threads_share_one(folder: Path) -> None:
     predictor = OnnxPredictor(folder / "out", threads=1)
     alone = [OnnxPredictor(folder / "out", threads=1)(each).top for each in inputs()]

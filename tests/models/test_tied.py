@@ -26,7 +26,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 SMALL = {"sizes": (16, 8, 4), "width": 4, "repeats": (1, 1)}
 LADDERS = [
     {"sizes": (96, 48, 24, 12)},
-    {"sizes": (33, 20, 9)},
+    {"sizes": (33, 20, 9), "lift": (1.25, 2)},
     {"sizes": ((24, 16), (12, 8), (6, 4)), "lift": 1.5},
     {"sizes": (64, 32, 10), "ndim": 1, "in_channels": 1, "own_repeats": (1, 0, 1)},
     {"sizes": (12, 6, 3), "ndim": 3, "in_channels": 2, "lift": 1},
@@ -294,8 +294,10 @@ def test_a_basic_block_halves_odd_grids_and_any_number_of_axes() -> None:
         ({"repeats": (1,) * 60}, "hidden channels on a grid of 32"),
         ({"own_repeats": (10**9,)}, "at most 1000"),
         ({"own_repeats": (1, 1, 1, 1)}, "one for each of the 3 sizes"),
-        ({"lift": 0.5}, "lift must be a number from 1 to 8, or one for each of the 3 sizes, got 0.5"),
-        ({"lift": float("nan")}, "one for each of the 3 sizes, got nan"),
+        ({"lift": 0.5}, "lift must be a number from 1 to 8, or up to 3 of them, the base's last, got 0.5"),
+        ({"lift": float("nan")}, "the base's last, got nan"),
+        ({"lift": (1, 1, 1, 2)}, r"got \(1, 1, 1, 2\)"),
+        ({"lift": ()}, r"got \(\)"),
     ],
 )
 def test_wrong_options_of_a_design_are_refused(options: dict[str, object], message: str) -> None:

@@ -110,7 +110,7 @@ def test_recipes_are_options_or_whole_or_names(
         ({"seed": True}, "the seed must be a whole number, got True"),
         ({"keep": "best"}, "samples must be held out: holdout=N, or a validation split"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"machine": Machine("mps")}, "there is no mps device here; device='auto' takes what there is"),
+        ({"machine": Machine("mps")}, "there is no mps device here; device='auto' takes an available device"),
         ({"aspect": "zoom"}, "zoom"),
         ({"recipe": {"epoch": 3}}, "did you mean 'epochs'"),
         ({"imports": "mine"}, r"imports takes a list of modules, such as \['package.module'\], got 'mine'"),

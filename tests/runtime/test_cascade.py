@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from arrn.runtime import AnswerList, Cascade, Predictor
 from arrn.runtime.answers import make_answer
-from arrn.runtime.cascade import Point, find_points, run_cascade, run_plain
+from arrn.runtime.cascade import Climb, Point, find_points, run_cascade, run_plain
 from arrn.runtime.files import Array
 
 COSTS = (700, 200, 50)
@@ -54,6 +55,36 @@ def test_no_input_climbs_above_its_own_size() -> None:
     assert [answer.level for answer in cheap] == [(3,), (3,), (6,), (12,), (12,)]
 
 
+def climbing(*levels: int, threshold: float = 1.0) -> Cascade:
+    """A calibration that found one climb over these levels."""
+    return Cascade((Point(0.0, 50, 0.5), Point(threshold, 60, 0.6, levels)), Point(None, 1e6, 0.9), 10)
+
+
+def test_a_climb_visits_its_own_levels_alone_and_none_above_the_input() -> None:
+    predictor = table(climbing(0, 2))
+    found = predictor([clip(50, 50, 50, length=n) for n in (3, 5, 12)], budget=0.1)
+    assert [answer.level for answer in found] == [(3,), (6,), (12,)]
+    assert [answer.multiply_adds for answer in found] == [50, 50 + 200, 50 + 700]
+    assert table(climbing(0, 2, threshold=0.8))(clip(50, 99, 70), budget=0.1).level == (12,)
+    # A climb that ends below the input's size stays there, and one that begins above it runs at the input's own level.
+    assert [
+        answer.level for answer in table(climbing(1))([clip(50, 50, 50, length=n) for n in (3, 12)], budget=0.1)
+    ] == [
+        (3,),
+        (6,),
+    ]
+
+
+def test_a_calibration_leaves_out_a_level_that_costs_as_much_as_the_next() -> None:
+    rng = np.random.default_rng(0)
+    low = rng.uniform(0.5, 1, 400)
+    right = rng.uniform(size=400) < low
+    chances = np.stack([np.ones(400), low, low], axis=1)  # the middle level says what the lowest says
+    points = find_points(chances, np.stack([right | True, right, right], axis=1), np.zeros(400, int), (700, 690, 50))
+    assert {point.levels for point in points} == {(2,), (0, 2)}
+    assert max(point.multiply_adds for point in points) < 700
+
+
 percent = st.integers(0, 100)
 ABOVE_ALL = 1 + 2.0**-20  # what a calibration writes for it
 clips = st.lists(st.tuples(percent, percent, percent, st.integers(3, 14)), min_size=1, max_size=12)
@@ -87,14 +118,27 @@ def test_points_tell_what_a_cascade_costs_and_brings(rows: list[tuple[int, ...]]
     points = find_points(*found, COSTS)
     assert points[0].threshold == 0
     assert points[0].multiply_adds == COSTS[-1]
-    costs = [point.multiply_adds for point in points]
-    assert costs == sorted(set(costs))
+    for point, better in pairwise(points):
+        assert point.multiply_adds < better.multiply_adds
+        assert point.accuracy < better.accuracy
     inputs = [clip(*row[:3], length=row[3]) for row in rows]
     for point in points:
-        assert point.threshold is not None
-        answers = table()(inputs, threshold=point.threshold)
+        # A budget of exactly this much finds this point.
+        predictor = table(Cascade(points, Point(None, 1e9, 1.0), len(rows)))
+        answers = predictor(inputs, budget=point.multiply_adds * (1 + 1e-12) / 1e6)
         assert np.mean([answer.multiply_adds for answer in answers]) == pytest.approx(point.multiply_adds)
         assert np.mean([answer.label == 1 for answer in answers]) == pytest.approx(point.accuracy)
+
+
+@given(clips, st.floats(0, 1.1), st.sets(st.integers(0, 2), min_size=1))
+def test_no_climb_beats_those_that_a_calibration_found(
+    rows: list[tuple[int, ...]], threshold: float, levels: set[int]
+) -> None:
+    found = measured(rows)
+    paid, hits = run_cascade(*found, COSTS, Climb(threshold, tuple(levels)))
+    if paid.mean() < run_plain(*found[1:], COSTS)[0].mean():
+        affordable = [point for point in find_points(*found, COSTS) if point.multiply_adds <= paid.mean() + 1e-9]
+        assert affordable[-1].accuracy >= hits.mean()
 
 
 @given(clips, st.floats(50, 1000))
@@ -113,8 +157,8 @@ def test_a_budget_is_kept_on_the_inputs_it_was_calibrated_on(rows: list[tuple[in
 @given(clips, st.floats(0, 1.1))
 def test_higher_thresholds_cost_more(rows: list[tuple[int, ...]], threshold: float) -> None:
     found = measured(rows)
-    below, _ = run_cascade(*found, COSTS, threshold / 2)
-    above, _ = run_cascade(*found, COSTS, threshold)
+    below, _ = run_cascade(*found, COSTS, Climb(threshold / 2))
+    above, _ = run_cascade(*found, COSTS, Climb(threshold))
     assert (below <= above).all()
 
 
@@ -134,19 +178,34 @@ def test_what_no_cascade_can_do_is_told() -> None:
         table(cascade)([], budget="x")
     with pytest.raises(ValueError, match="calibrated for the policy 'exact', and this predictor has 'cheap'"):
         table(cascade, policy="cheap")([], budget=1)
+    with pytest.raises(ValueError, match="a network of more levels than the 3 of this one"):
+        table(climbing(0, 3))([], budget=0.1)
 
 
 def test_a_calibration_is_kept_as_json() -> None:
-    points = (Point(0.0, 50.0, 0.5), Point(0.625, 250.0, 0.75))
+    points = (Point(0.0, 50.0, 0.5, (2,)), Point(0.625, 250.0, 0.75, (0, 2)))
     cascade = Cascade(points, Point(None, 700.0, 0.875), 8, "8 clips", "cheap")
     document = json.loads(json.dumps(cascade.to_json()))
     assert Cascade.from_json(document) == cascade
     for name, wrong in (("points", []), ("points", [{"threshold": 0}]), ("plain", None), ("policy", "fast")):
         with pytest.raises(ValueError, match=r"points|cannot be read"):
             Cascade.from_json(document | {name: wrong})
-    infinite = [{"threshold": 0, "multiply_adds": float("inf"), "accuracy": 1}]
+    point = {"threshold": 0, "multiply_adds": 50, "accuracy": 0.5}
     with pytest.raises(ValueError, match="a finite number is expected, got inf"):
-        Cascade.from_json(document | {"points": infinite})
+        Cascade.from_json(document | {"points": [point | {"multiply_adds": float("inf")}]})
+    for levels in ([], [-1], [True], [0.5], [64], "0", 2):
+        with pytest.raises(ValueError, match="a list of numbers of levels is expected, got"):
+            Cascade.from_json(document | {"points": [point | {"levels": levels}]})
+
+
+def test_an_older_calibration_climbs_over_all_levels() -> None:
+    """Its points name no levels."""
+    numbers = [(0, 50, 0.5), (0.9, 600, 0.8)]
+    names = ("threshold", "multiply_adds", "accuracy")
+    document = {"points": [dict(zip(names, point, strict=True)) for point in numbers], "samples": 8}
+    cascade = Cascade.from_json(document | {"plain": {"threshold": None, "multiply_adds": 700, "accuracy": 0.9}})
+    assert cascade.climb_for(0.000650) == Climb(0.9)
+    assert table(cascade)(clip(70, 99, 70), budget=0.000650).multiply_adds == 250
 
 
 def test_answers_and_predictors_are_tables_in_a_notebook() -> None:

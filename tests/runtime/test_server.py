@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import arrn
+from arrn.runtime.pictures import FORMATS
 from arrn.runtime.serving.server_settings import ServerSettings, find_token, parse_bytes, parse_seconds
 from pictures import encoded
 from servers import CLASSES, Brightness, Running, grey, png, serving
@@ -105,7 +106,7 @@ def test_a_form_without_a_good_file_has_the_status_of_its_first_problem(running:
         (b"", "The body is empty"),
         (b"hello", "The image: not an image of a known format"),
         (png(50, 50)[:-300], "cannot be decoded"),
-        (encoded(np.zeros((600, 600, 3), np.uint8)), "360,000 pixels, more than the 300,000"),
+        (encoded(np.zeros((600, 600, 3), np.uint8)), "360,000 pixels, more than the limit of 300,000"),
     ],
 )
 def test_files_that_cannot_be_answered_are_422(running: Running, content: bytes, words: str) -> None:
@@ -116,7 +117,7 @@ def test_a_bomb_is_refused_by_its_header(running: Running) -> None:
     bomb = encoded(np.zeros((1, 1, 3), np.uint8))
     header = b"IHDR" + (8000).to_bytes(4, "big") * 2 + bomb[24:29]
     huge = bomb[:12] + header + zlib.crc32(header).to_bytes(4, "big") + bomb[33:]
-    refusal(running.send(huge), 422, "64,000,000 pixels, more than the 300,000")
+    refusal(running.send(huge), 422, "64,000,000 pixels, more than the limit of 300,000")
     zeros = encoded(np.zeros((4000, 4000, 3), np.uint8), "PNG")
     assert len(zeros) < 100_000
     refusal(running.send(zeros), 422, "16,000,000 pixels")
@@ -199,7 +200,12 @@ def test_the_pages_are_whole_in_themselves(running: Running) -> None:
 def test_the_openapi_document_describes_what_is_answered(running: Running) -> None:
     document = running.client.get("/openapi.json").json()
     predict = document["paths"]["/predict"]["post"]
-    assert set(predict["requestBody"]["content"]) == {"image/png", "application/octet-stream", "multipart/form-data"}
+    taken = set(predict["requestBody"]["content"])
+    assert {"application/octet-stream", "multipart/form-data"} < taken
+    images = taken - {"application/octet-stream", "multipart/form-data"}
+    assert images == {"image/x-portable-pixmap" if name == "PPM" else f"image/{name.lower()}" for name in FORMATS}
+    for kind in images:
+        assert running.send(grey(1), kind).status_code == 200
     assert {"200", "401", "408", "413", "415", "422", "429", "500", "503"} <= set(predict["responses"])
     assert PROBLEM in predict["responses"]["413"]["content"]
     members = document["components"]["schemas"]["PredictedInput"]["properties"]

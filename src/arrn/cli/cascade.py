@@ -1,4 +1,4 @@
-"""`arrn evaluate --cascade`: thresholds chosen on held-out samples, and what they cost and bring on the test split."""
+"""`arrn evaluate --cascade`: levels and thresholds chosen on held-out samples, and measured on the test split."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def evaluate_cascade(
         return
     title = f"cascade of {report.model} on {report.dataset}, test split of {report.facts['test']:,} samples"
     console.print(_table(report, title))
-    say(f"thresholds: chosen on {report.cascade.source}; the test split only measures them")
+    say(f"levels and thresholds: chosen on {report.cascade.source}; the test split only measures them")
+    say("--budget takes the last cascade that cost no more on the held-out ones; --threshold climbs over all levels")
     say(
         "cost: million multiply-adds of all levels that ran for an input, on average; no level reuses the "
         "work of another"
@@ -81,8 +82,8 @@ def check_flags(resolutions: str | None, adapt: bool | None, split: str) -> None
         raise ArrnError("--cascade takes samples as they come: leave --resolutions, --adapt and --no-adapt out")
     if split != "test":
         raise ArrnError(
-            "--cascade chooses thresholds on the validation split and measures them on the test split: leave "
-            f"--split {split} out"
+            "--cascade chooses levels and thresholds on the validation split and measures them on the test split: "
+            f"leave --split {split} out"
         )
 
 
@@ -102,12 +103,9 @@ def _table(report: CascadeReport, title: str) -> Table:
     for number, level in enumerate(report.levels):
         add(f"level {level['grid']} for all", "", level, end=number == len(report.levels) - 1)
     for result in _some(report.results):
-        add("cascade", _percent(result["threshold"]), result)
+        climbs = len(result["visited"]) > 1
+        add(f"cascade {' -> '.join(result['visited'])}", f"{result['threshold']:.3f}" if climbs else "", result)
     return table
-
-
-def _percent(threshold: float) -> str:
-    return "above all" if threshold > 1 else f"{threshold:.3f}"
 
 
 def _some(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

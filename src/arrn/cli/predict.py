@@ -38,14 +38,14 @@ def predict(
     budget: Annotated[
         float | None,
         typer.Option(
-            help="The cascade with thresholds for this average cost, in million multiply-adds for an input; needs "
-            "`arrn evaluate --cascade` once."
+            help="The cascade with levels and a threshold for this average cost, in million multiply-adds for an "
+            "input; needs `arrn evaluate --cascade` once."
         ),
     ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="The cascade with one threshold: start at the lowest level, and climb until a probability "
+            help="The cascade over all levels: start at the lowest level, and climb until a probability "
             "reaches this (0 to 1)."
         ),
     ] = None,
@@ -164,7 +164,7 @@ def _show(told: Sequence[tuple[str, Answer]], predictor: Predictor, cascade: boo
         )
     console.print(table)
     if cascade:
-        say("level: the last grid on which the network ran; the cascade begins at the lowest grid")
+        say("level: the last grid on which the network ran; the cascade begins at the lowest grid that it visits")
         say("cost: million multiply-adds of all levels that ran")
     else:
         say("level: the grid on which the input entered the network; levels above it did not run")

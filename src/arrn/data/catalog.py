@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from arrn.data.layouts import LAYOUTS, LOOKED_FOR, SHARDS_LOOKED_FOR, Reading, Splits, download, open_shards
@@ -93,7 +94,8 @@ def open_dataset(
     if root is None:
         if not (os.sep in name or name.startswith("~") or Path(name).exists()):
             unknown = unknown_name("data set", name, list_datasets())
-            raise ArrnError(f"{unknown}; for your own, give the path of its folder, or --data ROOT")
+            own = _meant(Path(name)) or "for your own, give the path of its folder, or --data ROOT"
+            raise ArrnError(f"{unknown}; {own}")
         root, by_name = Path(name).expanduser(), False
         name = root.resolve().name if root.is_dir() else root.stem
     how = Reading(window or Window(), max_pixels)
@@ -158,10 +160,22 @@ def _open_splits(name: str, root: Path, how: Reading, by_name: bool) -> Splits:
             if splits is not None:
                 return splits
     elif root.exists() or not may_download:
-        raise ArrnError(f"{root} is {'not a folder' if root.exists() else 'missing'}: give the folder of the data set")
+        wrong = f"{root} is {'not a folder' if root.exists() else 'missing'}: give the folder of the data set"
+        near = None if root.exists() else _meant(root)
+        raise ArrnError(wrong if near is None else f"{wrong}; {near}")
     if may_download:
         return download(name, root)
     raise ArrnError(f"{root} holds no data set of a known layout. Looked for {LOOKED_FOR}")
+
+
+def _meant(missing: Path) -> str | None:
+    """A question that names a folder or npz file with nearly the same name beside the missing one."""
+    try:
+        there = [path.name for path in missing.parent.iterdir() if path.is_dir() or path.suffix == ".npz"]
+    except OSError:
+        return None
+    near = get_close_matches(missing.name, there, n=1)
+    return f"did you mean {str(missing.parent / near[0])!r}?" if near else None
 
 
 def data_root(data: str | None) -> str | None:

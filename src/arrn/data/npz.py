@@ -167,7 +167,7 @@ def _member(archive: zipfile.ZipFile, key: str, file: Path) -> Iterator[tuple[IO
             header = read_npy_header(stream)
             if header.size != entry.file_size - stream.tell():
                 said = f"shape {header.shape} of {header.dtype}, {header.size:,} bytes"
-                raise ValueError(f"its header promises {said}, but the file holds {entry.file_size - stream.tell():,}")
+                raise ValueError(f"its header announces {said}, but the file holds {entry.file_size - stream.tell():,}")
             yield stream, header
     except (ArrnError, MemoryError):
         raise
@@ -186,11 +186,11 @@ def _array(archive: zipfile.ZipFile, key: str, file: Path) -> Array:
         while filled < header.size:
             part = stream.read(min(_AT_ONCE, header.size - filled))
             if not part:
-                raise ValueError(f"its header promises {header.size:,} bytes of numbers, but the file holds {filled:,}")
+                raise ValueError(f"its header announces {header.size:,} bytes, but the file holds {filled:,}")
             found[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
             filled += len(part)
         if stream.read(1):  # at its end, the sum is compared
-            raise ValueError(f"its header promises {header.size:,} bytes of numbers, but the file holds more")
+            raise ValueError(f"its header announces {header.size:,} bytes, but the file holds more")
         return found.view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 

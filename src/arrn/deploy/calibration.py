@@ -1,4 +1,4 @@
-"""Calibrating the cascade: what each threshold costs on held-out inputs, and what that brings on others."""
+"""Calibrating the cascade: which climbs pay on held-out inputs, and what they cost and bring on others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from arrn.model_folder import CHECKSUM, checksum_in, read_config
 from arrn.provenance import provenance
 from arrn.reading import read_document
 from arrn.runtime import Cascade
-from arrn.runtime.cascade import Point, find_points, run_cascade, run_plain
+from arrn.runtime.cascade import Climb, Point, find_points, run_cascade, run_plain
 from arrn.runtime.files import Array
 from arrn.signal.grid import format_grid
 from arrn.writing import write_atomically, write_document, writing_to
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CASCADE = "cascade.json"
 """The file beside a network that holds the calibration of its cascade."""
 
-_FORMAT, _VERSION = "arrn-cascade", 1
+_FORMAT, _VERSION = "arrn-cascade", 2  # version 1 had a threshold for all levels
 _TOGETHER = 64
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def read_cascade(folder: Path) -> Cascade | None:
             raise ArrnError(f"{path} was calibrated for other weights than those in the folder")
         return Cascade.from_json(document)
     except ArrnError as error:
-        logger.warning("the calibration of the cascade is left out: %s", plain(error))
+        logger.warning("the calibration of the cascade is ignored: %s", plain(error))
         return None
 
 
@@ -72,9 +72,10 @@ class _Measured:
     highest: Array
     costs: tuple[int, ...]
 
-    def at(self, threshold: float) -> tuple[Array, Array]:
+    def at(self, point: Point) -> tuple[Array, Array]:
         """For each input, the multiply-adds and whether the answer is right."""
-        return run_cascade(self.confidences, self.right, self.highest, self.costs, threshold)
+        climb = Climb(point.threshold or 0.0, point.levels)
+        return run_cascade(self.confidences, self.right, self.highest, self.costs, climb)
 
     def plain(self) -> tuple[Array, Array]:
         """The same without a cascade."""
@@ -88,15 +89,15 @@ def calibrate(
     source: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> Cascade:
-    """What each threshold costs and brings on inputs that were held out of training.
+    """The levels and thresholds that are worth their cost on inputs held out of training, with cost and accuracy.
 
-    Set ``predictor.cascade`` to the result for its `budget` to work; `write_cascade` keeps it beside a network.
+    Set ``predictor.cascade`` to the result to use `budget`; `write_cascade` writes the result beside a network.
 
     Args:
-        predictor: of a network with several levels.
-        inputs: of those that the predictor takes, each at its own size.
+        predictor: the predictor of a network with several levels.
+        inputs: inputs that the predictor takes, each at its own size.
         labels: the number of each input's class.
-        source: which inputs these are, in words.
+        source: a description of the inputs, in words.
         progress: told the number of inputs done so far.
 
     Raises:
@@ -119,7 +120,7 @@ def _measure(
     costs = [predictor.cost(level) for level in levels]
     known = [cost for cost in costs if cost is not None]
     if len(levels) < 2 or len(known) < len(costs):
-        raise ArrnError("a cascade needs a network of several levels, such as an ARRN; this one has one way to run")
+        raise ArrnError("a cascade needs a network with several levels, such as an ARRN; this network skips no levels")
     right = np.zeros((len(labels), len(levels)), bool)
     confidences = np.zeros((len(labels), len(levels)))
     highest = np.zeros(len(labels), int)
@@ -151,8 +152,9 @@ class CascadeReport:
     Attributes:
         model: the network's name.
         dataset: the name of the data set.
-        cascade: the thresholds, calibrated on the validation split.
-        results: of each threshold on the test split: threshold, multiply_adds, accuracy, interval.
+        cascade: the climbs, calibrated on the validation split.
+        results: of each climb on the test split: threshold, visited (grids, lowest first), multiply_adds, accuracy,
+            interval.
         plain: the same without a cascade: each input on the level of its own size.
         levels: the same for each level alone, for inputs of at least its grid: what `grid` it is, and how many `total`.
         facts: splits, numbers of samples, provenance.
@@ -184,7 +186,7 @@ def calibrate_run(
 
     Args:
         predictor: of the trained network.
-        held_out: where thresholds are chosen; never the test split.
+        held_out: where levels and thresholds are chosen; never the test split.
         test: where what they cost and bring is measured.
         model: the network's name.
         progress: told the number of samples done, and of all.
@@ -203,7 +205,12 @@ def calibrate_run(
         dataset=test.source.name,
         cascade=cascade,
         results=tuple(
-            {"threshold": point.threshold, **_share(*found.at(point.threshold or 0.0))} for point in cascade.points
+            {
+                "threshold": point.threshold,
+                "visited": [format_grid(predictor.grids[level]) for level in reversed(point.levels or ())],
+                **_share(*found.at(point)),
+            }
+            for point in cascade.points
         ),
         plain=_share(*found.plain()),
         levels=tuple(_alone(found, level, format_grid(grid)) for level, grid in enumerate(predictor.grids)),

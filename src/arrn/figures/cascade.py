@@ -1,4 +1,4 @@
-"""Accuracy over average cost: the cascade at its thresholds, each level alone, and every input at its own size."""
+"""Accuracy over average cost: the cascade, each level alone, and every input at its own size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plot_cascade(
 
     Args:
         path: a PNG or SVG file.
-        results: of the cascade, by threshold: multiply_adds, accuracy and interval of each.
+        results: of the cascade at each choice of levels and threshold: multiply_adds, accuracy and interval.
         levels: the same for each level alone, and its `grid`.
         plain: the same without a cascade: each input at the level of its own size.
         title: of the picture.
@@ -30,10 +30,9 @@ def plot_cascade(
     with styled():
         figure = Figure(figsize=(7.2, 4.6))
         axes = figure.subplots()
+        results = sorted(results, key=_millions)
         costs = [_millions(point) for point in results]
-        axes.plot(
-            costs, [100 * point["accuracy"] for point in results], color=COLOURS[0], label="cascade, over its threshold"
-        )
+        axes.plot(costs, [100 * point["accuracy"] for point in results], ".-", color=COLOURS[0], label="cascade")
         lower, upper = ([100 * point["interval"][side] for point in results] for side in (0, 1))
         axes.fill_between(costs, lower, upper, color=COLOURS[0], alpha=0.15, linewidth=0)
         axes.plot(

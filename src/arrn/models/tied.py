@@ -41,8 +41,8 @@ class TiedOptions(AdaptiveOptions):
         repeats: residual blocks in each stage, one number for each stage.
         own_repeats: residual blocks that belong to one level alone, before the shared blocks: one number for each level
             and the base; missing numbers at the end are zeros.
-        lift: the grid on which a level works, as a multiple of the level's own grid: one number for the base, or one
-            for each level and the base; 1 is the level's own grid.
+        lift: the grid on which a level works, as a multiple of the level's own grid: one number for the base, or
+            several, for the lowest levels and, last, the base. 1 is the level's own grid, which the other levels have.
         ndim: axes of space: 1 (audio), 2 (images), 3 (volumes).
         threshold: details with this root mean square open a level's gate, in units of the (normalised) input.
         blockless: sizes between those of the ladder or under the base's, highest first, that Laplacian dropout also
@@ -192,11 +192,11 @@ def _as_counts(name: str, given: Any, *, least: int) -> list[int]:
 
 
 def _as_lifts(given: Any, count: int) -> list[float]:
-    values = list(given) if isinstance(given, list | tuple) else [1] * (count - 1) + [given]
+    values = list(given) if isinstance(given, list | tuple) else [given]
     wrong = any(isinstance(n, bool) or not isinstance(n, int | float) or not 1 <= n <= 8 for n in values)
-    if wrong or len(values) != count:
-        raise ArrnError(f"lift must be a number from 1 to 8, or one for each of the {count} sizes, got {given!r}")
-    return [float(n) for n in values]
+    if wrong or not 1 <= len(values) <= count:
+        raise ArrnError(f"lift must be a number from 1 to 8, or up to {count} of them, the base's last, got {given!r}")
+    return [1.0] * (count - len(values)) + [float(n) for n in values]
 
 
 TIED_DESIGNS = {"arrn_medium": TiedOptions(), "arrn_mini": TiedOptions(width=16)}

@@ -17,6 +17,7 @@ from arrn.data import (
     Augmentation,
     BadSample,
     Normalisation,
+    NpzArrays,
     Placement,
     aspect_in_words,
     clip_seconds,
@@ -141,8 +142,8 @@ def advise(
         if not (lower and place.type == "cpu" and cost.seconds > _PATIENT):
             break
         reasons.append(
-            f"without a level at {taken['sizes'][0]}: an epoch would take {spell_seconds(cost.seconds)} on this "
-            "machine with it"
+            f"no level at {taken['sizes'][0]}: with this level, an epoch would take {spell_seconds(cost.seconds)} on "
+            "this machine"
         )
         taken = options_for(shorter, axes) | dict(options or {})
     fitting = Aspect(settings.aspect, as_ladder(taken["sizes"], axes)[0])
@@ -151,6 +152,11 @@ def advise(
     if cost.said:
         reasons.append(cost.said)
     final = dataclasses.replace(tried, recipe=tried.recipe.with_options({"batch_size": cost.batch}))
+    if axes == 2 and not settings.skip_bad and not isinstance(data.dataset.train, NpzArrays):
+        reasons.append(
+            "only the header of each image was read: an image that is cut short is named by the training, or here with "
+            "--skip-bad, which decodes all images"
+        )
     whole = final.recipe.epochs * cost.seconds
     reasons.append(f"{final.recipe.epochs} epochs take about {spell_seconds(whole)} in all, on the {place.type}")
     return Advice(final, str(facts), cost.seconds, cost.memory, tuple(reasons), data.bad)

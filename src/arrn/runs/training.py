@@ -80,7 +80,7 @@ def run_training(
         say: told, in a line, of what a user should know.
 
     Raises:
-        ArrnError: for input that cannot be right.
+        ArrnError: for a wrong argument or a wrong file.
         RunError: for a run that had to stop.
     """
     machine = machine or Machine()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 # Pillow knows many more, some of which start other programs; it tries them in order, so the usual ones come first.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 _READ_WHOLE = 16_000_000  # pixels; of more, what is made of them would take gigabytes
 _ORIENTATION = 0x0112  # the EXIF tag
 _SIDEWAYS = (5, 6, 7, 8)  # the orientations that swap height and width
@@ -94,7 +94,7 @@ def _opened(encoded: Encoded, where: str, max_pixels: int | None) -> Iterator[Im
         if not file.read(1):
             raise BadSample(where, "it is empty")
         file.seek(0)
-        with Image.open(file, formats=_FORMATS) as image, _checked(image, where, max_pixels):
+        with Image.open(file, formats=FORMATS) as image, _checked(image, where, max_pixels):
             yield image
 
 
@@ -127,7 +127,7 @@ def _reason(error: Exception) -> str:
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(error, UnidentifiedImageError):
-        return f"not an image of a known format ({', '.join(_FORMATS)}), or a corrupt one"
+        return f"not an image of a known format ({', '.join(FORMATS)}), or a corrupt one"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         return f"its size is more than Pillow takes, {Image.MAX_IMAGE_PIXELS:,} pixels (PIL.Image.MAX_IMAGE_PIXELS)"
     if isinstance(error, OSError) and error.strerror:

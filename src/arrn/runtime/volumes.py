@@ -46,7 +46,7 @@ def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     except Exception:  # numpy reads headers as literals of Python: its errors are of Python's parser, in many types
         raise ValueError("the header of the array, which gives its shape and dtype, is damaged") from None
     if dtype.hasobject:
-        raise ValueError("it holds objects of Python, a pickle, which could run any code")
+        raise ValueError("it holds Python objects (a pickle), which could run any code")
     if min(shape, default=0) < 0 or dtype.itemsize == 0:
         raise ValueError(f"an array of shape {shape} of {dtype} is impossible")
     return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran))
@@ -93,7 +93,7 @@ def decode_volume(encoded: Encoded, where: str, max_pixels: int | None = None) -
             data = stream.read(header.size + 1)
             if len(data) != header.size:
                 found = "more" if len(data) > header.size else f"{len(data):,}"
-                raise ValueError(f"its header promises {header.size:,} bytes of numbers, but the file holds {found}")
+                raise ValueError(f"its header announces {header.size:,} bytes, but the file holds {found}")
             volume: Array = np.frombuffer(data, np.uint8)
             volume = volume.reshape(header.shape, order="F" if header.fortran else "C")
         except BadSample:

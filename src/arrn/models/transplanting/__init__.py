@@ -10,7 +10,21 @@ libraries.py     transplants by name: the paper's architectures, and any network
 """
 
 from arrn.models.transplanting.fitting import Transplant
-from arrn.models.transplanting.libraries import LIBRARIES, TRANSPLANTS, library_builder, transplant_builder
+from arrn.models.transplanting.libraries import (
+    LIBRARIES,
+    TRANSPLANTS,
+    library_builder,
+    source_network,
+    transplant_builder,
+)
 from arrn.models.transplanting.transplant import transplant
 
-__all__ = ["LIBRARIES", "TRANSPLANTS", "Transplant", "library_builder", "transplant", "transplant_builder"]
+__all__ = [
+    "LIBRARIES",
+    "TRANSPLANTS",
+    "Transplant",
+    "library_builder",
+    "source_network",
+    "transplant",
+    "transplant_builder",
+]

@@ -17,12 +17,16 @@ _MOST_FIELDS = 16  # of a form, which are no files; their content is not used
 _FIELD_BYTES = 4096
 
 ANY_BYTES = "application/octet-stream"
-CONTENT_TYPES: Mapping[int, tuple[str, str]] = {
-    1: ("audio/", "audio/wav"),
-    2: ("image/", "image/png"),
-    3: ("application/x-npy", "application/x-npy"),
+_IMAGES = ("png", "jpeg", "webp", "gif", "bmp", "tiff", "x-portable-pixmap")
+CONTENT_TYPES: Mapping[int, tuple[str, tuple[str, ...]]] = {
+    1: ("audio/", ("audio/wav", "audio/x-wav")),
+    2: ("image/", tuple(f"image/{name}" for name in _IMAGES)),
+    3: ("application/x-npy", ("application/x-npy",)),
 }
-"""By the number of axes of a signal: how the content type of a raw body begins, and an example."""
+"""By the number of axes of a signal: how the content type of a raw body begins, and those of the files that are read.
+
+What follows the slash decides nothing: a file's own first bytes tell its format.
+"""
 
 
 class HeldBytes:
@@ -96,14 +100,14 @@ class Body:
         kind = self._kind
         if self.is_form:
             return await self._form()
-        start, example = CONTENT_TYPES[axes]
+        start, kinds = CONTENT_TYPES[axes]
         if not (kind.startswith(start) or kind == ANY_BYTES):
             got = f"{kind!r:.80} is not taken" if kind else "The content type is missing"
             raise Problem(
                 415,
-                f"{got}: send one file with the content type {example} or {ANY_BYTES}, or several as "
+                f"{got}: send one file with the content type {kinds[0]} or {ANY_BYTES}, or several as "
                 "multipart/form-data.",
-                {"Accept": f"{example}, {ANY_BYTES}, multipart/form-data"},
+                {"Accept": ", ".join([*kinds, ANY_BYTES, "multipart/form-data"])},
             )
         content = b"".join([chunk async for chunk in self._chunks()])
         if not content:
@@ -124,7 +128,7 @@ class Body:
         most = self._settings.max_body
         length = self.headers.get("content-length")
         if length is not None and (len(length) > 18 or not length.isascii() or not length.isdigit()):
-            raise Problem(422, f"The content length {length!r:.40} is no number of bytes.")
+            raise Problem(422, f"The content length {length!r:.40} is not a number of bytes.")
         if length is not None and int(length) > most:
             raise Problem(413, f"The body has {int(length):,} bytes; the server takes {most:,} at most.")
         coding = self.headers.get("content-encoding", "identity").strip().lower()
@@ -140,7 +144,7 @@ class Body:
             form = await parser.parse()
         except MultiPartException as error:
             if parser.too_many_files:
-                raise Problem(413, f"The form has more than {most:,} files, which is the most.") from None
+                raise Problem(413, f"The form has more than {most:,} files, which is the limit.") from None
             raise Problem(422, f"The form cannot be read: {sentence(error.message)}") from None
         files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
         if not files:
@@ -162,17 +166,17 @@ class Body:
             except TimeoutError:
                 raise Problem(
                     408,
-                    f"After {settings.receive_seconds:g} seconds, {total:,} bytes of the body had arrived and not all "
-                    "of them: send it faster, or a smaller one.",
+                    f"After {settings.receive_seconds:g} seconds, only {total:,} bytes of the body had arrived: send "
+                    "the body faster, or a smaller body.",
                 ) from None
             if self.gone:
                 raise ConnectionAbortedError
             chunk: bytes = message.get("body", b"")
             total += len(chunk)
             if total > settings.max_body:
-                raise Problem(413, f"The body has more than {settings.max_body:,} bytes, which is the most.")
+                raise Problem(413, f"The body has more than {settings.max_body:,} bytes, which is the limit.")
             if not self._held.take(len(chunk)):
-                raise busy(503, "The server holds as many bytes of requests as it may: try again in a second.")
+                raise busy(503, "The server's memory for requests is full: try again in a second.")
             self._count += len(chunk)
             yield chunk
 

@@ -25,7 +25,7 @@ _FILES = {"sound": "seven.wav", "image": "cat.png", "volume": "scan.npy"}
 def describe(kind: str, settings: ServerSettings) -> str:
     """The page at `/`: what the server does, how to ask it, and its limits."""
     file, plural = _FILES[kind], {"sound": "sounds"}.get(kind, f"{kind}s")
-    example = CONTENT_TYPES[_AXES[kind]][1]
+    example = CONTENT_TYPES[_AXES[kind]][1][0]
     token = '-H "Authorization: Bearer $ARRN_TOKEN" ' if settings.token is not None else ""
     one = f"curl {token}-H 'Content-Type: {example}' --data-binary @{file} \\\n  'http://ADDRESS/predict?top=5'"
     many = f"curl {token}-F file=@{file} -F file=@another.{file.partition('.')[2]} http://ADDRESS/predict"
@@ -47,16 +47,16 @@ def describe(kind: str, settings: ServerSettings) -> str:
             "<label>Files: <input type='file' name='file' multiple required></label> <button>Predict</button></form>"
         )
     body = [
-        f"<p>This server tells what is in {plural}. They may have any size: each is answered by the level of the "
-        "network that fits it, together with others of that level.</p>",
+        f"<p>This server classifies {plural} of any size. Each {kind} enters the network at the level that fits its "
+        f"size, together with other {plural} of that level.</p>",
         "<h2>One file</h2>",
         f"<pre>{html.escape(one)}</pre>",
         "<h2>Several files</h2>",
         f"<pre>{html.escape(many)}</pre>",
-        "<p>Each file has a result of its own: one that cannot be read does not stop the others.</p>",
+        "<p>Each file has its own result: a file that cannot be read does not stop the others.</p>",
         form,
         "<h2>Limits</h2>",
-        _table(("what", "limit", "status beyond it"), limits),
+        _table(("what", "limit", "status above the limit"), limits),
         "<h2>More</h2><ul><li><a href='docs'>All paths</a>, also as <a href='openapi.json'>OpenAPI</a></li>"
         "<li><a href='network'>The network</a>: its levels and classes</li>"
         "<li><a href='healthz'>Health</a></li><li><a href='metrics'>Metrics</a> for Prometheus</li></ul>",
