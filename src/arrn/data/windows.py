@@ -15,8 +15,8 @@ import torch
 
 from arrn.data.epochs import PlannedBatch, derive_seed
 
-WINDOW_BYTES = 2**28
-"""The encoded samples that a set is shuffled within by default, all lanes together: 256 MiB."""
+WINDOW_BYTES = 2**27
+"""The encoded samples that a set is shuffled within by default, all lanes together: 128 MiB."""
 
 _LANES = 8
 _SAMPLES_IN_ORDER = 4096  # among which those of one grid share batches when a set is read in order

@@ -209,7 +209,7 @@ class Machine:
     captured: bool = True
     sync_batch_norm: bool = False
     max_pixels: int | None = None
-    shuffle_memory: int = 256
+    shuffle_memory: int = 128
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= MOST_WORKERS:
