@@ -197,7 +197,7 @@ def _read_group(
             check_unpacked(read, len(stored), what)
         samples = pa.chunked_array(parts, type=None if parts else pa.binary())
         if len(samples) != rows:
-            raise ValueError(f"it promises {rows} rows, but holds {len(samples)}")
+            raise ValueError(f"it announces {rows} rows, but holds {len(samples)}")
     pa.default_memory_pool().release_unused()  # what unpacking needed; arrow would keep it, for each thread that reads
     return _Binaries(samples)
 
@@ -266,7 +266,7 @@ def _read_columns(file: StoredFile) -> _Columns:
             as_labels(labels.fill_null(0).to_numpy(), file.address)
         numbers = torch.from_numpy(labels.cast(pa.int64(), safe=False).fill_null(-1).to_numpy().copy())
         if len(numbers) != sum(rows) or min(rows, default=0) < 0:
-            raise ValueError(f"it promises {sum(rows)} rows, but holds {len(numbers)} labels")
+            raise ValueError(f"it announces {sum(rows)} rows, but holds {len(numbers)} labels")
         spans = tuple(_span(footer.row_group(group), f"{column}.bytes") for group in range(footer.num_row_groups))
     names = _names(features, label)
     check_class_names(names, file.address)
