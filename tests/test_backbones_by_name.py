@@ -67,10 +67,10 @@ def test_backbones_are_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(other(x)[0], Backbone(backbone.network, (1,))(x)[0])
     with pytest.raises(arrn.ArrnError, match="holds a backbone, not a whole network"):
         arrn.create_model("arrn_pyramid", pretrained=tmp_path / "net")
-    with pytest.raises(arrn.ArrnError, match="a backbone gives feature maps, not the probabilities of classes"):
+    with pytest.raises(arrn.ArrnError, match="a backbone returns feature maps instead of probabilities of classes"):
         arrn.Predictor(tmp_path / "net")
     with pytest.raises(
-        arrn.ArrnError, match="'arrn_pyramid' is a backbone here, which gives feature maps, not classes"
+        arrn.ArrnError, match="'arrn_pyramid' is a backbone here, which returns feature maps instead of classes"
     ):
         check_fit(loaded, "arrn_pyramid", IMAGE, "sample")
 
@@ -91,7 +91,7 @@ def test_backbones_take_the_weights_of_whole_networks(tmp_path: Path) -> None:
 def test_what_is_no_backbone_is_told() -> None:
     with pytest.raises(arrn.ArrnError, match="made of an adaptive network, and a FixedResolution is none"):
         arrn.create_backbone("resnet18")
-    with pytest.raises(arrn.ArrnError, match="give features_only=True too"):
+    with pytest.raises(arrn.ArrnError, match="also give features_only=True"):
         arrn.create_model("arrn_small", out_indices=(0,))
     with pytest.raises(arrn.ArrnError, match=r"from -3 to 2, got \(3,\)"):
         arrn.create_backbone("arrn_small", (3,))

@@ -99,6 +99,38 @@ def test_an_evaluation_without_a_result_is_none(saved: Path, tmp_path: Path) -> 
     assert b"No accuracy was measured." in card
 
 
+DAMAGED = {
+    "cut short": ('{"results": [', "is not valid JSON"),
+    "no object": ("[1]", "does not hold accuracies as `arrn evaluate` writes them"),
+    "no results": ("{}", "has no 'results'"),
+    "two hundred percent": ('{"dataset": "birds", "results": [RESULT]}', "from 0 to 1 of at least 1 sample, got 2.0"),
+    "samples without end": ('{"dataset": "birds", "results": [ENDLESS]}', "does not hold accuracies"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_evaluation_is_left_out_with_a_warning(
+    saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    text, complaint = DAMAGED[what]
+    result = {"resolution": 5, "adapt": True, "policy": "exact", "accuracy": 2, "total": 9}
+    text = text.replace("RESULT", json.dumps(result))
+    text = text.replace("ENDLESS", json.dumps(result | {"accuracy": 1, "total": float("inf")}))
+    shutil.copytree(saved, tmp_path / "network")
+    (tmp_path / "network" / "evaluation.json").write_text(text)
+    files = collect(tmp_path / "network", HubAddress.parse("me/new"))
+    assert b"No accuracy was measured." in files["README.md"]
+    assert "evaluation.json" not in files
+    (line,) = caplog.messages
+    assert line.startswith(f"{tmp_path / 'network' / 'evaluation.json'}")
+    assert complaint in line
+    assert "\n" not in line
+    caplog.clear()
+    (tmp_path / "network" / "evaluation.json").unlink()
+    collect(tmp_path / "network", HubAddress.parse("me/new"))
+    assert not caplog.messages
+
+
 def test_a_second_network_takes_the_place_of_the_first_with_all_its_numbers(
     hub: Hub, saved: Path, tmp_path: Path
 ) -> None:
@@ -196,11 +228,11 @@ def test_what_cannot_be_published_is_told_before_anything_is_asked(hub: Hub, sav
     assert "config.json" in told(tmp_path / "empty")
     assert "is not finished" in told(tmp_path / "unfinished")
     assert "is damaged" in told(damaged)
-    assert "cascade.json should hold an object" in told(listed)
-    assert "is no PNG file" in told(saved, figure=tmp_path / "figure.png")
+    assert "cascade.json should hold a JSON object" in told(listed)
+    assert "is not a PNG file" in told(saved, figure=tmp_path / "figure.png")
     assert "is no address" in told(saved, "birds")
     assert "names a revision" in told(saved, "me/birds@v1")
-    assert "is no license's name" in told(saved, license="my own: license")
+    assert "is not the hub's name of a license" in told(saved, license="my own: license")
     assert not hub.asked
 
 

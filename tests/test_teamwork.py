@@ -195,7 +195,7 @@ def test_batches_too_small_for_all_are_refused() -> None:
 def test_synchronised_norms_need_gpus() -> None:
     model, machine = nn.BatchNorm2d(3), Machine(sync_batch_norm=True)
     assert share_norms(model, machine, Team(), torch.device("cpu")) is model
-    with pytest.raises(ArrnError, match="synchronised batch norms need GPUs, PyTorch has none for the cpu"):
+    with pytest.raises(ArrnError, match="synchronised batch norms for GPUs only, and the device is cpu"):
         share_norms(model, machine, Team(0, 2), torch.device("cpu"))
 
 

@@ -40,7 +40,7 @@ def test_what_was_skipped_is_named_and_is_skipped_in_the_proposed_command(
     told = arrn_command("advise", tmp_path / "set", "--skip-bad", "--device", "cpu").out
     assert f"skipped 1 bad sample: {bad}: cannot be decoded" in told
     assert told.splitlines()[-1].endswith(" --skip-bad")
-    assert "- 19 of 39 images are not 1:1 as the network's grids are (one is 12x16): they are stretched" in told
+    assert "- 19 of 39 images have other proportions than the network's grids, 1:1 (one is 12x16): they are" in told
 
 
 def test_it_says_that_only_headers_were_read(arrn_command: Command, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_calibration_is_of_the_weights_beside_it(
     image = tmp_path / "a.png"
     Image.new("RGB", (8, 8)).save(image)
     arrn_command("predict", run, image, "--device", "cpu")
-    assert "left out: " in caplog.text
+    assert "is ignored: " in caplog.text
     assert "cascade.json is not what it should be" in caplog.text
     arrn_command("evaluate", run, "--cascade", "--device", "cpu", "--policy", "cheap")
     err = arrn_command("predict", run, image, "--budget", 1, "--policy", "exact", "--device", "cpu", code=2).err
@@ -103,4 +103,4 @@ def test_what_no_cascade_can_be_made_of_is_told(
     fixed = ["--model", "resnet18_small_stem", "--option", "width=2", "--epochs", 1, "--holdout", 6, "--device", "cpu"]
     arrn_command("train", easy, *fixed, "--out", tmp_path / "fixed")
     err = arrn_command("evaluate", tmp_path / "fixed", "--cascade", "--device", "cpu", code=2).err
-    assert "a cascade needs a network of several levels" in err
+    assert "a cascade needs a network with several levels" in err

@@ -83,7 +83,7 @@ def test_a_device_that_is_not_there(
         (["--resolutions", "8,x"], "--resolutions takes whole numbers"),
         (["--policy", "fast"], "unknown policy 'fast'"),
         (["--split", "all"], "unknown split 'all'"),
-        (["--split", "validation"], "nothing was held out in this run"),
+        (["--split", "validation"], "this run held out no samples"),
         (["--resampler", "nearest", "--resolutions", "4"], "unknown resampler 'nearest'"),
         (["--dataset", "sampel"], "unknown data set 'sampel'"),
         (["--dataset", "sample"], "are not those that the network was trained on"),

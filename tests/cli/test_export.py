@@ -81,5 +81,5 @@ def test_8_bit_files_need_samples(
     for name in ("model.safetensors", "config.json"):
         shutil.copy(finished / name, bare)
     words = arrn_command("export", bare, "--int8", "--out", tmp_path / "no", code=2).err
-    assert "does not tell which data set it was trained on: name one with --dataset" in words
+    assert "does not say which data set it was trained on: name one with --dataset" in words
     assert not (tmp_path / "no").exists()

@@ -16,7 +16,7 @@ def test_train_evaluate_predict(tmp_path: Path) -> None:
     assert trained.stdout.count("epoch ") == 2
     assert "\x1b" not in trained.stdout  # plain lines: this is no terminal
     evaluated = program("evaluate", run, "--resolutions", "16,8,4", "--device", "cpu")
-    assert evaluated.stderr == "no image is larger than 8: a resolution of 16 leaves them as they are\n"
+    assert evaluated.stderr == "no image is larger than 8: resolution 16 measures them at their own size\n"
     assert len(json.loads((run / "evaluation.json").read_text())["results"]) == 3 * 2 * 2
     assert (run / "evaluation.png").read_bytes().startswith(b"\x89PNG")
     images = sorted((data / "test").rglob("*.png"))

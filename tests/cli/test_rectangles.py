@@ -73,11 +73,11 @@ def test_the_entry_level_is_that_of_the_framed_image(padded: Path, tmp_path: Pat
 
 def test_training_says_what_happens_to_many_rectangles(data: Path, tmp_path: Path) -> None:
     settings = tiny_settings(data, epochs=1)
-    start = "9 of 12 images are not 1:1 as the network's grids are (one is "
+    start = "9 of 12 images have other proportions than the network's grids, 1:1 (one is "
     told = {
-        "stretch": "they are stretched to that, up to 2 times; --aspect pad or --aspect crop keeps their proportions",
-        "pad": "they are padded by mirrored edges; 57% of the result is their own on average",
-        "crop": "they are cropped to their middle, which keeps 57% of them on average",
+        "stretch": "they are stretched by up to 2 times; --aspect pad or --aspect crop keeps their proportions",
+        "pad": "they are padded with mirrored edges; on average 57% of the result is original",
+        "crop": "they are cropped to their middle; on average this keeps 57% of the original",
     }
     for aspect, words in told.items():
         said = said_by(dataclasses.replace(settings, aspect=aspect), tmp_path / aspect)
@@ -95,7 +95,7 @@ def test_a_rectangular_ladder_has_its_own_proportions(data: Path, tmp_path: Path
     options = dict(settings.options) | {"sizes": [[8, 16], [4, 8]]}
     said = said_by(dataclasses.replace(settings, options=options, aspect="crop"), tmp_path / "run")
     (line,) = [line for line in said if "8:16" in line]
-    assert line.startswith("9 of 12 images are not 8:16")
+    assert line.startswith("9 of 12 images have other proportions than the network's grids, 8:16")
     report = evaluate_run(tmp_path / "run", policies=["exact"], adapt=[True], device="cpu")
     # 8x8 -> 4x8, 6x12 as it is, 12x6 -> 3x6, 5x7 -> 4x7 (half of 7, rounded to even)
     assert {level["grid"]: level["total"] for level in report.results[0]["levels"]} == {"8x16": 3, "4x8": 9}
@@ -147,5 +147,5 @@ def test_a_strip_that_would_be_huge_once_padded_is_refused_or_skipped(
 def test_sound_has_no_aspect(tmp_path: Path) -> None:
     folder = write_tones(tmp_path / "tones")
     settings = dataclasses.replace(tiny_settings(folder, epochs=1), aspect="pad", window=0.125)
-    with pytest.raises(ArrnError, match="aspect is of images and volumes"):
+    with pytest.raises(ArrnError, match="aspect is for images and volumes"):
         run_training(settings, tmp_path / "run", Machine("cpu"))

@@ -105,9 +105,9 @@ def test_what_does_not_go_together_is_one_line(arrn_command: Command, tones: Pat
     out = ["--out", tmp_path / "run", "--device", "cpu", "--epochs", 1]
     for root, model, complaint in (
         (volumes, "arrn_small", "'arrn_small' takes images of 2 axes, but 'volumes' holds volumes of 3 axes"),
-        (volumes, "resnet18_small_stem", "there is 'arrn_volume_small'"),
+        (volumes, "resnet18_small_stem", "take 'arrn_volume_small'"),
         (grey, "arrn_volume_small", "'arrn_volume_small' takes volumes of 3 axes, but 'grey' holds images of 2 axes"),
-        (tones, "arrn_small", "holds clips of 1 axis: for those there is 'arrn_audio_small'"),
+        (tones, "arrn_small", "holds clips of 1 axis: take 'arrn_audio_small'"),
         (broken, "arrn_volume_small", "broken.npz has no 'test_labels'; its keys are"),
     ):
         assert complaint in arrn_command("train", root, "--model", model, *out, code=2).err

@@ -262,7 +262,7 @@ def test_bad_samples_are_named_or_skipped_and_counted(arrn_command: Command, tmp
     command = ["train", data, *QUICK, "--out", tmp_path / "run"]
     refused = arrn_command(*command, code=2).err
     assert f"{bad}: cannot be decoded" in refused
-    assert refused.endswith("; --skip-bad goes on without samples that cannot be read\n")
+    assert refused.endswith("; --skip-bad leaves out samples that cannot be read\n")
     assert f"skipped 1 bad sample: {bad}: cannot be decoded" in arrn_command(*command, "--skip-bad").out
     assert (tmp_path / "run" / "skipped.txt").read_text().startswith(f"{bad}: cannot be decoded")
     (data / "test" / "red" / "000.png").write_bytes(b"")
@@ -275,12 +275,12 @@ def test_bad_samples_are_named_or_skipped_and_counted(arrn_command: Command, tmp
     for colour in ("blue", "green"):
         (data / "test" / colour / "000.png").write_bytes(b"")
     many = arrn_command("evaluate", tmp_path / "run", "--resolutions", "8", "--device", "cpu", code=2)
-    assert "class 'red' of data has no good sample" in many.err
+    assert "no sample of class 'red' of data can be used" in many.err
     Image.new("RGB", (8, 8)).save(data / "test" / "red" / "009.png")
     many = arrn_command("evaluate", tmp_path / "run", "--resolutions", "8", "--device", "cpu")
     assert f"; and 2 more; all are in {tmp_path / 'run' / 'evaluation.json'}" in many.out
     other = arrn_command("evaluate", tmp_path / "run", "--dataset", data, "--device", "cpu", code=2)
-    assert other.err.endswith("it is empty; --skip-bad goes on without samples that cannot be read\n")
+    assert other.err.endswith("it is empty; --skip-bad leaves out samples that cannot be read\n")
 
 
 def test_tensorboard_is_asked_for_before_anything_is_written(
@@ -313,7 +313,7 @@ def test_larger_images_are_taken_where_a_flag_says_so(
     data, run = write_mixed_folder(tmp_path / "data", [(8, 8), (9, 9)], 4), tmp_path / "run"
     monkeypatch.setattr("arrn.runtime.files.MOST_PIXELS", 80)
     train = ("train", data, *MODEL, "--epochs", "1", "--holdout", "3", "--out", run, "--device", "cpu")
-    refused = "9x9, is 81 pixels, more than the 80 that are read: raise --max-pixels (max_pixels)"
+    refused = "9x9, is 81 pixels, more than the limit of 80: raise --max-pixels (max_pixels)"
     assert refused in arrn_command(*train, code=2).err
     arrn_command(*train, "--max-pixels", 81)
     for what in (("--resolutions", "8"), ("--cascade",)):

@@ -163,7 +163,7 @@ def test_images_above_the_limit_are_refused_unless_the_caller_takes_them(
         return set(examine(source).sizes)
 
     assert look(20) == {(4, 5)}
-    with pytest.raises(ArrnError, match=r"4x5, is 20 pixels, more than the 19 that are read: raise --max-pixels"):
+    with pytest.raises(ArrnError, match=r"4x5, is 20 pixels, more than the limit of 19: raise --max-pixels"):
         look(None)
 
 
@@ -177,4 +177,6 @@ def test_what_padding_makes_of_an_image_is_held_to_the_callers_limit(tmp_path: P
         except ArrnError as error:
             framed[most] = str(error).partition(": ")[2]
     assert framed[64] == (8, 8)
-    assert "padded to the network's proportions, its size, 8x8, is 64 pixels, more than the 63" in str(framed[63])
+    assert "padded to the network's proportions, its size, 8x8, is 64 pixels, more than the limit of 63" in str(
+        framed[63]
+    )

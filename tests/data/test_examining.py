@@ -50,7 +50,7 @@ def test_a_good_source_comes_back_as_it_is(tmp_path: Path) -> None:
 def test_a_class_that_nothing_is_left_of_is_named(folder: Path) -> None:
     for file in (folder / "b").iterdir():
         file.write_bytes(b"")
-    with pytest.raises(ArrnError, match=r"class 'b' of .* has no good sample, 10 bad ones; the first: .*b.0\.png"):
+    with pytest.raises(ArrnError, match=r"no sample of class 'b' of .* can be used: 10 are bad; the first: .*b.0\.png"):
         examine(ImageFolder(folder, "train"), skip_bad=True)
 
 
@@ -138,7 +138,9 @@ def test_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("count", [-1, 0, 9, 10, 11])
 def test_a_count_that_cannot_be_is_refused(count: int) -> None:
-    with pytest.raises(ArrnError, match=rf"{count} samples cannot be held out of the 10 of labels: it must be 1 to 8"):
+    with pytest.raises(
+        ArrnError, match=rf"{count} samples cannot be held out of the 10 samples of labels: .* from 1 to 8"
+    ):
         hold_out(Labels([0, 1] * 5, 2), count, 0)
 
 

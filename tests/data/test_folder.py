@@ -103,7 +103,7 @@ def test_what_systems_leave_behind_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "complaint"),
     [
-        ("train/a.png", r"train.a\.png lies outside of the class folders"),
+        ("train/a.png", r"train.a\.png lies beside the class folders"),
         ("train/c/", r"train.c holds no images"),
         ("train/c/notes.txt", r"train.c holds no images"),
         ("test/a/", r"test.a holds no images"),
@@ -136,11 +136,11 @@ def test_a_folder_that_links_to_its_own_root_is_no_class(tmp_path: Path, place: 
     (tmp_path / place).symlink_to(tmp_path, target_is_directory=True)
     if place == "train/loop":
         with pytest.raises(
-            ArrnError, match=rf"train.loop links to {tmp_path}, a folder around it, and cannot be a class"
+            ArrnError, match=rf"train.loop is a link to {tmp_path}, the folder around it, and cannot be a class"
         ):
             open_dataset(str(tmp_path))
     elif place == "loop":
-        with pytest.raises(ArrnError, match=r"loop links to .*, a folder around it"):
+        with pytest.raises(ArrnError, match=r"loop is a link to .*, the folder around it"):
             open_dataset(str(tmp_path))
     else:
         assert len(open_dataset(str(tmp_path)).train) == 2

@@ -90,11 +90,20 @@ def test_classes_without_names_are_numbered(tmp_path: Path) -> None:
     dataset = open_dataset(str(tmp_path))
     assert dataset.class_names == ("0", "1")
     assert dataset.test is not None
-    with pytest.raises(BadSample, match=r"test\.parquet row 2: has label 2, the 2 classes are numbered 0 to 1"):
+    with pytest.raises(BadSample, match=r"test\.parquet row 2: has label 2, but the 2 classes are numbered 0 to 1"):
         examine(dataset.test)
     write_parquet(tmp_path / "train.parquet", IMAGES[:2], [0, 10**12], names=None)
     with pytest.raises(ArrnError, match=r"train\.parquet: label 1000000000000 of sample 1 is out of range"):
         open_dataset(str(tmp_path))
+
+
+def test_an_unsigned_label_is_told_by_its_value(tmp_path: Path) -> None:
+    images = pa.array([{"bytes": image, "path": ""} for image in IMAGES[:3]], IMAGE_TYPE)
+    for labels, told in (([0, None, 1], "row 1: has no label"), ([0, None, 2**63 + 5], "label 9223372036854775813 of")):
+        table = pa.table({"image": images, "label": pa.array(labels, pa.uint64())})
+        pq.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(ArrnError, match=rf"a\.parquet:? {told}"):
+            examine(ParquetFiles([tmp_path / "a.parquet"], "train", class_names=["cat", "dog"]))
 
 
 @pytest.mark.parametrize(("label", "what"), [(None, "has no label"), (2, "has label 2"), (-3, "has label -3")])
@@ -186,8 +195,9 @@ def test_metadata_that_cannot_be_read_are_refused(tmp_path: Path, metadata: str 
 def test_more_classes_than_any_set_has_are_refused(tmp_path: Path) -> None:
     names = [str(number) for number in range(2**16 + 1)]
     file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS, names=names)
-    with pytest.raises(ArrnError, match="a set has at most 65,536 classes, got 65,537"):
-        ParquetFiles([file], "train")
+    (tmp_path / "b.parquet").write_bytes(b"not read any more")
+    with pytest.raises(ArrnError, match=r"a\.parquet: a set has at most 65,536 classes, got 65,537"):
+        ParquetFiles([file, tmp_path / "b.parquet"], "train")
 
 
 def repeated(count: int, data: bytes) -> pa.Table:
@@ -202,7 +212,7 @@ def test_a_file_that_is_repeated_a_million_times_is_refused(tmp_path: Path, monk
     source = ParquetFiles([tmp_path / "a.parquet"], "train")
     assert len(source.read_chunk(0)) == 5000
     monkeypatch.setattr("arrn.data.bounds._UNPACKED_FREELY", 2**24)
-    with pytest.raises(ArrnError, match=r"a\.parquet: row group 0 claims .* bytes in .* of the file, more than"):
+    with pytest.raises(ArrnError, match=r"a\.parquet: row group 0 unpacks from .* to .* bytes: more than"):
         source.read(0)
 
 
@@ -253,9 +263,9 @@ def test_files_that_vanish_or_disagree_are_named(tmp_path: Path) -> None:
     file = write_parquet(tmp_path / "a.parquet", IMAGES, LABELS)
     source = ParquetFiles([file], "train")
     other = write_parquet(tmp_path / "b.parquet", IMAGES, LABELS, names=("dog", "cat"))
-    with pytest.raises(ArrnError, match=r"b\.parquet names its classes otherwise"):
+    with pytest.raises(ArrnError, match=r"b\.parquet has other class names than the files before it"):
         ParquetFiles([file, other], "train")
-    with pytest.raises(ArrnError, match=r"b\.parquet names its classes otherwise"):
+    with pytest.raises(ArrnError, match=r"b\.parquet has other class names than the files before it"):
         ParquetFiles([other], "test", class_names=("cat", "dog"))
     file.unlink()
     with pytest.raises(ArrnError, match=r"a\.parquet is missing"):

@@ -57,7 +57,7 @@ def test_torchvision_reads_the_same(stl10: Path, monkeypatch: pytest.MonkeyPatch
 def test_stl10_in_parts_is_refused(stl10: Path) -> None:
     file = stl10 / "stl10_binary" / "test_X.bin"
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(ArrnError, match=r"test_X\.bin has 82,939 bytes, but the 3 labels beside it ask for 82,944"):
+    with pytest.raises(ArrnError, match=r"test_X\.bin has 82,939 bytes, but the 3 labels beside it need 82,944"):
         open_dataset("stl10", stl10)
     (stl10 / "stl10_binary" / "test_y.bin").unlink()
     with pytest.raises(ArrnError, match=r"test_y\.bin is missing"):
@@ -161,7 +161,9 @@ def test_a_member_of_an_archive_that_cannot_be_unpacked_is_named(tiny: Path, dam
     test = open_dataset("tinyimagenet", archive).test
     assert test is not None
     assert test.read(0).shape == (3, 8, 8)
-    with pytest.raises(ArrnError, match=r"val_1\.JPEG(: cannot be read: .| claims 2,147,483,648 bytes)") as caught:
+    with pytest.raises(
+        ArrnError, match=r"val_1\.JPEG(: cannot be read: .| unpacks from \d+ to 2,147,483,648 bytes)"
+    ) as caught:
         test.read(1)
     assert "\n" not in str(caught.value)
 
@@ -187,7 +189,9 @@ def test_stl10s_labels_and_names_are_bounded(stl10: Path) -> None:
     test = open_dataset("stl10", stl10).test
     assert test is not None
     for index, what in ((1, "has label 199"), (2, "has no label")):
-        with pytest.raises(BadSample, match=rf"test_X\.bin image {index}: {what}, the 2 classes are numbered 0 to 1"):
+        with pytest.raises(
+            BadSample, match=rf"test_X\.bin image {index}: {what}, but the 2 classes are numbered 0 to 1"
+        ):
             test.read(index)
     (folder / "class_names.txt").write_bytes(b"\xff\xfe bird")
     assert open_dataset("stl10", stl10).class_names == ("\ufffd\ufffd", "bird")

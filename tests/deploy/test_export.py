@@ -162,7 +162,7 @@ def test_another_kernel_takes_its_grids_alone(tmp_path: Path) -> None:
     assert exported.manifest.all_levels is None
     predictor = OnnxPredictor(tmp_path / "out")
     assert predictor(np.zeros((9, 9, 3), np.uint8)).level == (9, 9)
-    with pytest.raises(arrn.ArrnError, match="takes inputs of 9 or 4 alone"):
+    with pytest.raises(arrn.ArrnError, match="takes inputs of 9 or 4 only"):
         predictor(np.zeros((7, 7, 3), np.uint8))
 
 

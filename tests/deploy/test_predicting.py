@@ -196,7 +196,7 @@ BAD: list[tuple[object, str]] = [
     (np.zeros((0, 8, 3), np.uint8), "it is empty"),
     (np.full((8, 8, 3), 255.0), "its numbers go from 255 to 255: floats should go from 0 to 1"),
     (np.full((8, 8, 3), np.nan), "its numbers go from nan to nan"),
-    (np.zeros((9000, 9000), np.uint8), "81,000,000 pixels, more than the 64,000,000 that are read"),
+    (np.zeros((9000, 9000), np.uint8), "81,000,000 pixels, more than the limit of 64,000,000"),
     (np.array(["a"]), "uint8 or float32, got <U1"),
 ]
 
@@ -334,7 +334,7 @@ def test_other_networks_answer_too(kind: str) -> None:
 
 
 def test_what_makes_no_predictor_is_told(images_network: ARRN, tmp_path: Path) -> None:
-    with pytest.raises(arrn.ArrnError, match="this network does not tell how inputs are normalised"):
+    with pytest.raises(arrn.ArrnError, match="this network does not say how inputs are normalised"):
         Predictor(Plain(), device="cpu")
     assert Predictor(Plain(), device="cpu", metadata=RGB)(np.zeros((4, 4, 3), np.uint8)).name in RGB.class_names
     with pytest.raises(arrn.ArrnError, match=r"one for each channel, got \(0.1,\)"):
@@ -343,10 +343,10 @@ def test_what_makes_no_predictor_is_told(images_network: ARRN, tmp_path: Path) -
         Predictor(tmp_path / "gone")
     with pytest.raises(arrn.ArrnError, match="unknown device 'gpu'"):
         Predictor(images_network, device="gpu")
-    with pytest.raises(arrn.ArrnError, match="capture records CUDA graphs, and the device is cpu"):
+    with pytest.raises(arrn.ArrnError, match="capture=True records CUDA graphs, but the device is cpu"):
         Predictor(images_network, device="cpu", capture=True)
     for top in (0, 1.5, True):
-        with pytest.raises(arrn.ArrnError, match="top is how many classes are told"):
+        with pytest.raises(arrn.ArrnError, match="top is the number of classes in an answer"):
             Predictor(images_network, device="cpu")([], top=top)
 
 

@@ -168,7 +168,9 @@ def test_what_no_machine_has_is_told(cluster: ray.cluster_utils.Cluster, easy: P
         pass
     absent = job("one", easy / "absent", tmp_path)
     with (
-        pytest.raises(ArrnError, match=r"the machine \S+ of the cluster has no .*/absent: the data must be on each"),
+        pytest.raises(
+            ArrnError, match=r"the machine \S+ of the cluster has no .*/absent: the data must lie there on each machine"
+        ),
         on_cluster(cluster.address, Needs("cpu"), [absent], None),
     ):
         pass
@@ -187,7 +189,10 @@ def test_a_cluster_of_another_python_or_ray_is_told_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("seen", "told"),
     [
-        ({"arrn": "0.0.1"}, f"the machine gpu7 of the cluster has arrn 0.0.1, this one {arrn.__version__}"),
+        (
+            {"arrn": "0.0.1"},
+            f"the machine gpu7 of the cluster has arrn 0.0.1, but this machine has arrn {arrn.__version__}",
+        ),
         ({"unseen": ["/home/me/runs/.arrn-shared-1"]}, "cannot write to /home/me/runs, or sees another folder there"),
         ({"storage": "OSError: no\x1b[2J route"}, r"cannot read memory://runs: OSError: no\x1b[2J route"),
     ],
@@ -207,7 +212,7 @@ def test_an_address_without_a_cluster_is_refused_within_seconds() -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_port}"
-        with pytest.raises(ArrnError, match=f"what answers at {address} is no Ray cluster"), connected(address):
+        with pytest.raises(ArrnError, match=f"{address} answers, but is not a Ray cluster"), connected(address):
             pass
         server.shutdown()
     with pytest.raises(ArrnError, match=f"there is no Ray cluster at {address} ."), connected(address):
@@ -226,7 +231,7 @@ def test_a_head_that_listens_on_loopback_alone_is_not_waited_for(monkeypatch: py
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with (
-            pytest.raises(ArrnError, match=rf"Ray takes 127\.0\.0\.1:{port} for 127\.0\.0\.2:{port}, where nothing"),
+            pytest.raises(ArrnError, match=rf"Ray replaces 127\.0\.0\.1:{port} by 127\.0\.0\.2:{port}, where nothing"),
             connected(f"127.0.0.1:{port}"),
         ):
             pass
@@ -236,5 +241,5 @@ def test_a_cluster_that_crashed_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
         address = f"127.0.0.1:{server.server_port}"
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(ArrnError, match=f"was at {address}, where nothing answers any more"), connected("auto"):
+    with pytest.raises(ArrnError, match=f"at {address}, no longer answers: start a new cluster"), connected("auto"):
         pass

@@ -96,7 +96,9 @@ def test_other_settings_are_not_taken_for_the_same_run(easy: Path, done: Job, tm
     other = tiny_job(easy, done.out.parent, epochs=2)
     with pytest.raises(ArrnError, match="was started with other settings: epochs was 1 and is now 2; another --out"):
         other.state()
-    with pytest.raises(ArrnError, match=r"tiny-seed0\.json is of a run with other settings: epochs was 1 and is now 2"):
+    with pytest.raises(
+        ArrnError, match=r"tiny-seed0\.json is the result of a run with other settings: epochs was 1 and is now 2"
+    ):
         dataclasses.replace(other, out=tmp_path).state()
 
 

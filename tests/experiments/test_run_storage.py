@@ -105,7 +105,7 @@ def test_a_run_that_the_storage_does_not_take_stays(tmp_path: Path, monkeypatch:
     write(root, "a file in the place of the folder")
     with pytest.raises(RunError) as told:
         opened.__exit__(None, None, None)
-    assert f"does not let us write the run in {here.folder}, which stays there" in str(told.value)
+    assert f"cannot copy the run to the storage {storage.address}; it stays in {here.folder}: " in str(told.value)
     assert contents(here) == {"sample/x-seed0/log.jsonl": "1"}
 
 

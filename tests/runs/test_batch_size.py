@@ -89,12 +89,12 @@ def test_a_batch_is_chosen_by_samples_and_by_memory() -> None:
     assert choose_batch(cost, 1 * GIGABYTE, 5000, said.append) == 64
     assert choose_batch(None, 1 * GIGABYTE, 5000, said.append) == 128
     assert said == [
-        "batch size 32: a step takes about 0.4 GB of the 10.0 GB of memory that are free (an eighth of the 300 "
+        "batch size 32: a step takes about 0.4 GB of memory, and 10.0 GB are free (an eighth of the 300 "
         "training samples)",
-        "batch size 64: a step takes about 0.7 GB of the 1.0 GB of memory that are free (128 would take 1.4 GB)",
-        "batch size 128, as is usual",
+        "batch size 64: a step takes about 0.7 GB of memory, and 1.0 GB are free (128 would take 1.4 GB)",
+        "batch size 128, the usual size",
     ]
-    with pytest.raises(ArrnError, match=r"a step on 2 samples takes about 0.1 GB of memory, of which 0.1 GB are free"):
+    with pytest.raises(ArrnError, match=r"a step on 2 samples takes about 0.1 GB of memory, and 0.1 GB are free"):
         choose_batch(cost, 0.1 * GIGABYTE, 300, said.append)
     assert usual_batch(3) == 8
 
@@ -105,10 +105,8 @@ def test_a_batch_that_does_not_fit_is_refused_with_one_that_does() -> None:
     check_batch(64, cost, 10 * GIGABYTE, said.append)
     assert said == []
     check_batch(90, cost, 10 * GIGABYTE, said.append)
-    assert "nearly all of the 10.0 GB that are free; if it does not fit, take --batch-size 64 (6.4 GB)" in said[0]
-    with pytest.raises(
-        ArrnError, match=r"batch of 128 takes about 12.8 GB of memory, of which 10.0 GB are free: take -"
-    ):
+    assert "nearly all of the 10.0 GB that are free; if the step does not fit, take --batch-size 64 (6.4 GB)" in said[0]
+    with pytest.raises(ArrnError, match=r"batch of 128 takes about 12.8 GB of memory, and 10.0 GB are free: take -"):
         check_batch(128, cost, 10 * GIGABYTE, said.append)
 
 
@@ -156,7 +154,7 @@ main()
 
     chosen = train("auto", "--batch-size", "auto")
     assert chosen.returncode == 0, chosen.stderr
-    assert re.search(r"batch size [24]: a step takes about 0\.. GB of the 0\.. GB", chosen.stdout)
+    assert re.search(r"batch size [24]: a step takes about 0\.. GB of memory, and 0\.. GB are free", chosen.stdout)
     refused = train("refused", "--batch-size", "24")
     assert refused.returncode == 2
     assert "a step with a batch of 24 takes about" in refused.stderr

@@ -61,7 +61,7 @@ def test_shares_become_the_dropout_that_an_arrn_is_saved_with(easy: Path, tmp_pa
     recipe = Recipe(epochs=2, batch_size=18, shares=((8, 0.5), (6, 0.2), (4, 0.3)), final_shares=((8, 1.0),))
     settings = RunSettings(str(easy), "arrn", TINY | {"blockless": [6]}, recipe)
     said = said_by(settings, tmp_path / "run")
-    assert "shares {8: 0.5, 6: 0.2, 4: 0.3} are a dropout of 0.5, 0.6" in said
+    assert "the shares {8: 0.5, 6: 0.2, 4: 0.3} give a dropout of 0.5, 0.6" in said
     assert arrn.load(tmp_path / "run").config["options"]["dropout"] == pytest.approx([0.5, 0.6])
     assert read_recipe(tmp_path / "run" / "recipe.toml") == recipe
     assert read_settings(tmp_path / "run") == settings
@@ -70,7 +70,7 @@ def test_shares_become_the_dropout_that_an_arrn_is_saved_with(easy: Path, tmp_pa
 def test_shares_are_the_resolutions_of_a_fixed_network(easy: Path, tmp_path: Path) -> None:
     recipe = Recipe(epochs=1, batch_size=18, shares=((8, 0.5), (4, 0.5)), final_shares=((6, 1.0),))
     settings = RunSettings(str(easy), "resnet18_small_stem", {"width": 2}, recipe)
-    assert "resolutions = [8, 6, 4], as the shares say" in said_by(settings, tmp_path / "run")
+    assert "resolutions = [8, 6, 4], from the shares" in said_by(settings, tmp_path / "run")
     assert read_recipe(tmp_path / "run" / "recipe.toml").resolutions == (8, 6, 4)
 
 
@@ -78,10 +78,10 @@ def test_shares_are_the_resolutions_of_a_fixed_network(easy: Path, tmp_path: Pat
     ("model", "options", "recipe", "message"),
     [
         ("arrn", TINY | {"dropout": 0.5}, {}, "leave out dropout=0.5, or the shares"),
-        ("arrn", TINY, {"resolutions": [8, 4]}, "leave out resolutions, or the shares"),
+        ("arrn", TINY, {"resolutions": [8, 4]}, "takes its resolutions from the shares"),
         ("arrn", TINY, {"shares": {8: 0.5, 6: 0.5}}, r"shares has 6, but .* 8, 4 only: .*blockless=\[6\]"),
         ("arrn", TINY, {"final_shares": {8: 0.5, 6: 0.5}}, r"shares has 6, but .* 8, 4 only"),
-        ("resnet18_small_stem", {"width": 2}, {"resolutions": [8]}, r"name \[4\], which its resolutions, \[8\]"),
+        ("resnet18_small_stem", {"width": 2}, {"resolutions": [8]}, r"name \[4\], but its resolutions are \[8\]"),
         ("resnet18_switchable", {"sizes": [8, 4, 2]}, {}, r"each of its sizes, but the shares leave out \['2'\]"),
     ],
 )
@@ -95,11 +95,16 @@ def test_shares_that_do_not_fit_the_network_are_refused(
 
 def test_it_says_how_images_and_ladder_fit(easy: Path, tmp_path: Path) -> None:
     low = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"sizes": [4, 2]})
-    assert "all images are above the network's top grid of 4, the largest 8" in said_by(low, tmp_path / "low")[1]
+    assert (
+        "all images are larger than the network's top grid of 4 (the largest is 8)" in said_by(low, tmp_path / "low")[1]
+    )
     high = dataclasses.replace(
         tiny_settings(easy, epochs=1), options=TINY | {"sizes": [16, 8, 4], "features": [4, 4, 4]}
     )
-    assert "no image is above 8, so the levels above it are not trained" in said_by(high, tmp_path / "high")[1]
+    assert (
+        "no image is larger than 8, so the levels above this grid are not trained"
+        in said_by(high, tmp_path / "high")[1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +135,8 @@ def test_a_ladder_of_ones_own_has_dropout_unless_it_is_told_otherwise(easy: Path
     settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY)
     said = said_by(settings, tmp_path / "usual")
     assert [line for line in said if "dropout" in line] == [
-        "Laplacian dropout p = 0.4, so that lower resolutions are learnt too; --dropout sets another p, 0 turns it off"
+        "Laplacian dropout p = 0.4, so that the network learns lower resolutions too; --dropout sets another p, and "
+        "p = 0 turns dropout off"
     ]
     kept = read_settings(tmp_path / "usual")
     assert kept is not None
@@ -146,8 +152,8 @@ def test_training_without_dropout_says_what_it_costs(easy: Path, tmp_path: Path)
     settings = dataclasses.replace(tiny_settings(easy, epochs=1), options=TINY | {"dropout": 0.0})
     said = said_by(settings, tmp_path / "none")
     assert [line for line in said if "dropout" in line] == [
-        "trained without Laplacian dropout (p = 0): best at its full resolution, and far worse than with it at lower "
-        "ones; --dropout 0.4 is usual (docs/choosing.md)"
+        "training without Laplacian dropout (p = 0): the network will be best at its full resolution, and far less "
+        "accurate at lower resolutions; --dropout 0.4 is usual (docs/choosing.md)"
     ]
     assert arrn.load(tmp_path / "none").dropout.p == 0.0
 

@@ -70,7 +70,7 @@ def test_other_classes_are_refused(run: Path, tmp_path: Path) -> None:
 def test_no_split_nothing_held_out_and_no_samples_are_errors_in_words(run: Path, easy: Path, tmp_path: Path) -> None:
     with pytest.raises(ArrnError, match="unknown split 'tests'; did you mean 'test'"):
         evaluate_run(run, [8], split="tests", device="cpu")
-    with pytest.raises(ArrnError, match="nothing was held out in this run"):
+    with pytest.raises(ArrnError, match="this run held out no samples"):
         evaluate_run(train_tiny(easy, tmp_path / "plain", epochs=1), [8], split="validation", device="cpu")
     with pytest.raises(ArrnError, match="has no validation split: give --dataset a folder with train, val and test"):
         evaluate_run(run, [8], dataset=str(easy), split="validation", device="cpu")
@@ -86,7 +86,7 @@ def test_no_split_nothing_held_out_and_no_samples_are_errors_in_words(run: Path,
 def test_a_resolution_above_the_images_leaves_them_and_warns(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         above, own = evaluate_run(run, [100, 8], policies=["exact"], adapt=[True], device="cpu").results
-    assert caplog.messages == ["no image is larger than 8: a resolution of 100 leaves them as they are"]
+    assert caplog.messages == ["no image is larger than 8: resolution 100 measures them at their own size"]
     assert (above["resolution"], above["correct"]) == (100, own["correct"])
 
 
@@ -115,7 +115,7 @@ def test_an_unfinished_run_says_how_to_go_on(run: Path, tmp_path: Path) -> None:
 def test_a_saved_network_without_a_run_is_judged_on_a_named_data_set(easy: Path, tmp_path: Path) -> None:
     model = arrn.create_model("arrn", sizes=(8, 4), features=(4, 4), num_classes=3)
     arrn.save(model, tmp_path / "bare")
-    with pytest.raises(ArrnError, match="does not tell how inputs are normalised"):
+    with pytest.raises(ArrnError, match="does not say how inputs are normalised"):
         evaluate_run(tmp_path / "bare", [8], dataset=str(easy), device="cpu")
     arrn.save(model, tmp_path / "told", Metadata((0.5,) * 3, (0.2,) * 3))
     with pytest.raises(ArrnError, match="name one with --dataset"):

@@ -137,7 +137,9 @@ def test_a_run_of_before_says_what_to_do(stopped: Path) -> None:
     document = json.loads((stopped / "run.json").read_text())
     del document["network"]
     (stopped / "run.json").write_text(json.dumps(document))
-    with pytest.raises(ArrnError, match="does not say what the network is, since an earlier arrn began the run: go on"):
+    with pytest.raises(
+        ArrnError, match="does not describe the network, since an earlier version of arrn began the run: go on"
+    ):
         finish_run(stopped)
 
 
@@ -217,7 +219,7 @@ def test_the_best_epochs_weights_are_saved(easy: Path, tmp_path: Path, scored: N
     run_training(shorter, tmp_path / "last", Machine("cpu"))
     assert weights(tmp_path / "best") != weights(tmp_path / "last")
     remarks = evaluate_run(tmp_path / "best", [8], device="cpu", split="validation").facts["remarks"]
-    assert remarks == ["the weights are those of epoch 4, the best on what was held out"]
+    assert remarks == ["the weights are those of epoch 4, the best on the validation samples"]
     assert [entry["validation_accuracy"] for entry in read_log(tmp_path / "best" / "log.jsonl")] == [*SCORES.values()]
 
 

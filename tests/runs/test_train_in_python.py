@@ -110,7 +110,7 @@ def test_recipes_are_options_or_whole_or_names(
         ({"seed": True}, "the seed must be a whole number, got True"),
         ({"keep": "best"}, "samples must be held out: holdout=N, or a validation split"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"machine": Machine("mps")}, "there is no mps device here; device='auto' takes what there is"),
+        ({"machine": Machine("mps")}, "there is no mps device here; device='auto' takes an available device"),
         ({"aspect": "zoom"}, "zoom"),
         ({"recipe": {"epoch": 3}}, "did you mean 'epochs'"),
         ({"imports": "mine"}, r"imports takes a list of modules, such as \['package.module'\], got 'mine'"),
@@ -130,7 +130,7 @@ def test_a_data_set_must_be_named(tmp_path: Path) -> None:
 def test_bad_samples_name_the_argument_that_leaves_them_out(tmp_path: Path) -> None:
     write_folder(tmp_path / "set", {"cat": [(8, 8)] * 6, "dog": [(8, 8)] * 6})
     (tmp_path / "set" / "cat" / "0.png").write_bytes(b"no picture")
-    with pytest.raises(arrn.ArrnError, match="; skip_bad=True goes on without samples that cannot be read"):
+    with pytest.raises(arrn.ArrnError, match="; skip_bad=True leaves out samples that cannot be read"):
         arrn.train(tmp_path / "set", **QUICK, out=tmp_path / "run", progress=False)
     arrn.train(tmp_path / "set", **QUICK, out=tmp_path / "run", skip_bad=True, progress=False)
     assert "0.png" in (tmp_path / "run" / "skipped.txt").read_text()

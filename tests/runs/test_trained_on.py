@@ -50,8 +50,8 @@ CHANGES: list[tuple[Callable[[Path], None], str]] = [
     (rename_a_class, "class 0 was 'blue' and is now 'green'"),
     (remove_a_class, r"it had 3 classes and now has 2 \('blue' is in one of them only\)"),
     (remove_a_file, "it had 18 samples and now has 17"),
-    (rename_a_file, "it still has 18 samples, but not the same names and labels in the same order"),
-    (change_a_label, "it still has 18 samples, but not the same names and labels"),
+    (rename_a_file, "it still has 18 samples, but their names, their labels or their order changed"),
+    (change_a_label, "it still has 18 samples, but their names, their labels or their order changed"),
 ]
 
 

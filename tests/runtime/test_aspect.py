@@ -63,7 +63,7 @@ def test_padding_by_mirrored_edges_adds_nothing_to_the_band(width: int, band: in
 def test_what_cannot_be_framed_is_refused() -> None:
     with pytest.raises(ArrnError, match=r"unknown aspect 'squeeze' \(known: 'crop', 'pad', 'stretch'\)"):
         Aspect("squeeze", (8, 8))
-    with pytest.raises(ArrnError, match="has other axes"):
+    with pytest.raises(ArrnError, match="has another number of axes"):
         Aspect("pad", (8, 8)).frame((3, 4, 5))
     wrong = Aspect("pad", (8, 8)).refusal((1, 20_000))
     assert wrong is not None

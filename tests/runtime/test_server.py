@@ -106,7 +106,7 @@ def test_a_form_without_a_good_file_has_the_status_of_its_first_problem(running:
         (b"", "The body is empty"),
         (b"hello", "The image: not an image of a known format"),
         (png(50, 50)[:-300], "cannot be decoded"),
-        (encoded(np.zeros((600, 600, 3), np.uint8)), "360,000 pixels, more than the 300,000"),
+        (encoded(np.zeros((600, 600, 3), np.uint8)), "360,000 pixels, more than the limit of 300,000"),
     ],
 )
 def test_files_that_cannot_be_answered_are_422(running: Running, content: bytes, words: str) -> None:
@@ -117,7 +117,7 @@ def test_a_bomb_is_refused_by_its_header(running: Running) -> None:
     bomb = encoded(np.zeros((1, 1, 3), np.uint8))
     header = b"IHDR" + (8000).to_bytes(4, "big") * 2 + bomb[24:29]
     huge = bomb[:12] + header + zlib.crc32(header).to_bytes(4, "big") + bomb[33:]
-    refusal(running.send(huge), 422, "64,000,000 pixels, more than the 300,000")
+    refusal(running.send(huge), 422, "64,000,000 pixels, more than the limit of 300,000")
     zeros = encoded(np.zeros((4000, 4000, 3), np.uint8), "PNG")
     assert len(zeros) < 100_000
     refusal(running.send(zeros), 422, "16,000,000 pixels")

@@ -318,7 +318,7 @@ def test_the_camera_is_seen_until_it_is_stopped(visit: Visit) -> None:
     page.click("#camera")
     visit.await_text("#caption", r"^Camera, 640 × 480")
     assert page.inner_text("#camera") == "Keep this picture"
-    assert page.inner_text("#chart") == "Keep a picture of the camera to see all resolutions."
+    assert page.inner_text("#chart") == "Keep a camera picture to see all resolutions."
     assert page.locator("#table tr").count() == 0
     page.click("#camera")
     visit.settle()

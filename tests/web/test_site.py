@@ -245,10 +245,12 @@ def test_an_archive_of_another_checksum_is_not_kept(npm: Path, tmp_path: Path) -
 
 def test_without_npm_or_its_package_one_sentence_says_what_to_do(npm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = NpmPackage("small", "1.2.3", "sha512-AAAA")
-    with pytest.raises(ArrnError, match=r"npm cannot bring small@1\.2\.3: 404 none; or give a folder"):
+    with pytest.raises(ArrnError, match=r"npm cannot download small@1\.2\.3: 404 none; try again, or give a folder"):
         fetch_package(package)
     monkeypatch.setenv("PATH", str(npm / "nothing"))
-    with pytest.raises(ArrnError, match=r"comes by npm, which is not installed: install Node\.js, or give a folder"):
+    with pytest.raises(
+        ArrnError, match=r"is downloaded by npm, which is not installed: install Node\.js, or give a folder"
+    ):
         fetch_package(package)
 
 

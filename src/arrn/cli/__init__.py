@@ -50,7 +50,7 @@ def main() -> None:
         if not message.strip() or "\n" in message:  # `arrn` alone: it is the help, which typer may have printed
             sys.stderr.write(_plain_lines(message))
             sys.exit(2)
-        _fail(f"{message} ({_command(error)} --help tells more)", 2)
+        _fail(f"{message} (see {_command(error)} --help)", 2)
     except (MemoryError, RuntimeError) as error:
         # torch says so in words.
         if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):

@@ -120,7 +120,7 @@ def train(
         typer.Option(
             help="The size in MiB of the window of encoded samples within which streamed shards are shuffled."
         ),
-    ] = 256,
+    ] = 128,
     checkpoint_every: Annotated[
         float | None,
         typer.Option(

@@ -15,7 +15,7 @@ from arrn.data.published import CifarBatches, Stl10Binary
 from arrn.data.shards import is_pattern
 from arrn.data.sound import SoundCodec, clip_seconds, decode_wav
 from arrn.data.source import IMAGE, SOUND, Form, Selection, Source, word_for
-from arrn.data.storage import StoredFile, is_remote
+from arrn.data.storage import StoreAwayError, StoredFile, is_remote
 from arrn.data.tars import TarFiles
 from arrn.data.tinyimagenet import TinyImageNet
 from arrn.data.trivial_augment import TrivialAugmentWide
@@ -52,6 +52,7 @@ __all__ = [
     "SoundCodec",
     "Source",
     "Stl10Binary",
+    "StoreAwayError",
     "StoredFile",
     "StreamedBatches",
     "TarFiles",

@@ -14,23 +14,22 @@ from arrn.signal.scaling import Normalisation
 class Augmentation(nn.Module):
     """Normalisation, a horizontal flip for half of the samples, a crop from the zero-padded image, a cut-out square.
 
-    Of sound, the crop is a random shift, and a flip would play it backwards (runs leave it out).
+    The order is the paper's. Zeros are padded after normalisation, so they are the mean colour. The padding is a share
+    of the size, the same share on every grid: 1/8 is the paper's 4 pixels at 32x32. `TrivialAugmentWide` comes before
+    normalisation, since its operations are for uint8. The cut-out square (for sound an interval, for volumes a cube)
+    comes last. Its centre may lie anywhere in the sample, so a part of the square may lie outside.
 
-    In the paper's order: zeros are padded after normalisation, so they are the mean colour. The
-    padding is a part of the size, the same part on every grid: 1/8 is the paper's 4 at 32x32.
-    TrivialAugmentWide, where it is wanted, comes before all that, as its operations are for uint8. A cut-out
-    square (interval, cube), where it is wanted, comes last: its centre may be at any place of the sample, so that a
-    part of it may lie outside.
-    Randomness comes from torch's generator of the device.
+    For sound the crop is a random shift. Runs do not flip sound, since a flip plays it backwards. The random numbers
+    come from torch's generator of the device.
 
     Args:
-        normalisation: from what is stored to floats.
+        normalisation: turns stored numbers into normalised floats.
         flip: whether to mirror half of the samples along the last axis.
-        padding: the padding along each edge as a part of the size; 0 does not crop.
-        trivial_augment: whether `TrivialAugmentWide` goes first; only for grey and colour images.
-        cutout: the side of a square that is set to the mean value, as a part of the size; 0 leaves all of the sample.
+        padding: the padding along each edge as a share of the size; 0 does not crop.
+        trivial_augment: whether to apply `TrivialAugmentWide` first; only for grey and colour images.
+        cutout: the side of a square that is set to the mean value, as a share of the size; 0 cuts out nothing.
 
-    Shape: (batch, channels, *space), unchanged; with two axes in channels-last order.
+    Shape: (batch, channels, *space), unchanged. Images are in channels-last memory order.
     """
 
     def __init__(

@@ -42,9 +42,12 @@ _ENOUGH = 20_000  # samples; more change the third digit at most
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples of one grid, as they are stored, of shape (batch, channels, *grid); int64 labels of shape (batch,).
+    """The samples of one step of training or evaluation.
 
-    `whole` is how many samples the batch has in all processes of a team, where that is more.
+    Attributes:
+        images: the samples in their stored dtype, of shape (batch, channels, *grid).
+        labels: int64 of shape (batch,).
+        whole: the size of the batch over all processes of a team; 0 where it is the size of `images`.
     """
 
     images: torch.Tensor
@@ -53,7 +56,7 @@ class Batch:
 
     @property
     def total(self) -> int:
-        """How many samples share the step."""
+        """The number of samples of the step, over all processes."""
         return self.whole or len(self.labels)
 
 
@@ -71,21 +74,23 @@ def open_batches(
     memory: int = WINDOW_BYTES,
     order: Order | None = None,
 ) -> Batches:
-    """Batches of the samples on the grids that `placement` gives them.
+    """Batches of samples, each sample on the grid that `placement` gives for its size.
 
     Args:
         examined: the samples and their sizes.
         placement: the grid of each size.
-        batch_size: samples per batch, at most.
-        device: where batches are made.
-        seed: of the order of epochs.
-        stream: read as they are needed (True), keep in memory (False), or whichever the free memory allows (None).
-        workers: processes that read and decode.
-        progress: told the number of samples read into memory so far.
+        batch_size: the most samples of a batch.
+        device: the device of the batches.
+        seed: the seed of the order of epochs.
+        stream: True reads samples when they are needed, False keeps all in memory, None streams only if the free memory
+            is too small.
+        workers: the number of processes that read and decode.
+        progress: called with the number of samples read into memory so far.
         team: the processes that share the batches.
-        memory: bytes of encoded samples, of all processes, that a streamed set in chunks is shuffled within.
-        order: how epochs are shuffled: a run goes on in the order that it began with, whether its samples fit in memory
-            now or not. By default a set in chunks that is streamed is shuffled within windows, others are as a whole.
+        memory: for a streamed set in chunks, the size of the shuffle window: bytes of encoded samples over all
+            processes.
+        order: how epochs are shuffled. By default a streamed set in chunks is shuffled within windows, and every other
+            set as a whole. A resumed run passes the order that it began with.
     """
     team = team or Team()
     if stream is None:
@@ -123,11 +128,11 @@ class Batches(ABC):
 
     Attributes:
         grids: the grid of each bucket.
-        counts: the samples of each bucket.
-        batch_size: samples per batch, at most.
-        seed: of the run.
-        team: the processes that share them: each takes its part of every batch of an epoch, and some of the batches of
-            those in order.
+        counts: the number of samples of each bucket.
+        batch_size: the most samples of a batch.
+        seed: the seed of the run.
+        team: the processes that share the batches. In `epoch` each process takes a part of every batch; in `in_order`
+            each process takes some of the batches.
         chunked: the order of samples that lie in chunks; None shuffles the set as a whole.
     """
 
@@ -141,7 +146,7 @@ class Batches(ABC):
         self.seed = seed
 
     def __len__(self) -> int:
-        """Batches per epoch."""
+        """The number of batches of an epoch."""
         if self.windows is not None:
             assert self.chunked is not None
             return self.chunked.steps(self.batch_size)
@@ -149,7 +154,7 @@ class Batches(ABC):
 
     @property
     def windows(self) -> Windows | None:
-        """Within which epochs are shuffled; None where they are shuffled as a whole."""
+        """The windows that epochs are shuffled within; None where epochs are shuffled as a whole."""
         return None if self.chunked is None else self.chunked.windows
 
     @property
@@ -158,29 +163,29 @@ class Batches(ABC):
         return self.windows or "whole"
 
     def plan(self, epoch: int) -> list[PlannedBatch]:
-        """The batches of an epoch, counted from 0, as all processes together have them."""
+        """The batches of all processes in an epoch. Epochs are counted from 0."""
         if self.windows is not None:
             assert self.chunked is not None
             return self.chunked.epoch(self.batch_size, self.seed, epoch)
         return plan_epoch(self.counts, self.batch_size, self.seed, epoch)
 
     def plan_in_order(self, rank: int) -> list[PlannedBatch]:
-        """The batches in order that one process of the team has."""
+        """The batches of one process of the team, unshuffled."""
         if self.chunked is None:
             return plan_in_order(self.counts, self.batch_size)[rank :: self.team.size]
         plan = self.chunked.in_order(self.batch_size)  # chunks are not shared, so each process has a stretch
         return plan[len(plan) * rank // self.team.size : len(plan) * (rank + 1) // self.team.size]
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, counted from 0, from the one numbered `start` on."""
+        """The batches of an epoch from number `start` on. Epochs and batches are counted from 0."""
         return self._take([replace(batch, places=self.team.share(batch.places)) for batch in self.plan(epoch)[start:]])
 
     def in_order(self) -> Iterator[Batch]:
-        """Every sample once, unshuffled; in a team, once among all."""
+        """Batches that hold every sample once, unshuffled. In a team each sample comes in one process only."""
         return self._take(self.plan_in_order(self.team.rank))
 
     def close(self) -> None:  # noqa: B027  # in memory there is nothing to end
-        """Ends the processes that read, if there are any; no batches come after it."""
+        """Ends the processes that read, if there are any. No batches can be read afterwards."""
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +198,7 @@ class Batches(ABC):
 
 
 class MemoryBatches(Batches):
-    """Batches of samples that stay on the device; only the order travels there, once an epoch."""
+    """Batches of samples that stay on the device. Only the order of an epoch is copied to the device."""
 
     def __init__(self, buckets: Sequence[Bucket], batch_size: int, seed: int) -> None:
         super().__init__([b.grid for b in buckets], [len(b) for b in buckets], batch_size, seed)
@@ -210,19 +215,19 @@ class MemoryBatches(Batches):
 
 
 class StreamedBatches(Batches):
-    """Batches of samples that are read as they are needed, for sets that do not fit in memory.
+    """Batches of samples that are read when they are needed, for sets that do not fit in memory.
 
-    Samples that lie in chunks are read by this process, and worker processes decode them; other samples are read and
-    decoded by the workers.
+    This process reads samples that lie in chunks, and worker processes decode them. Workers both read and decode all
+    other samples.
 
     Args:
         examined: the samples and their sizes.
         placement: the grid of each size.
-        batch_size: samples per batch, at most.
-        seed: of the run.
-        device: where batches go.
-        workers: processes that read and decode; 0 does both in this one.
-        memory: bytes of encoded samples that are kept at most, where samples lie in chunks.
+        batch_size: the most samples of a batch.
+        seed: the seed of the run.
+        device: the device of the batches.
+        workers: the number of processes that read and decode; with 0, this process does both.
+        memory: for samples in chunks, the most bytes of encoded samples that are kept.
     """
 
     def __init__(
@@ -399,7 +404,10 @@ def _end_workers(loader: DataLoader[torch.Tensor]) -> None:
 
 
 def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of the samples divided by their `full_scale`, over an epoch's first ones."""
+    """The mean and the standard deviation of each channel, over the first 20,000 samples of an epoch.
+
+    Samples are divided by their `full_scale` first.
+    """
     total = square = torch.zeros((), dtype=torch.float64)
     samples = images = 0
     for batch in batches.epoch(0):
@@ -415,5 +423,7 @@ def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float
     mean = total / sums[-1]
     std = (square / sums[-1] - mean.square()).clamp_min(0).sqrt()
     if not bool((std > 0).all()):
-        raise ArrnError(f"the training samples are constant: standard deviations {std.tolist()} cannot normalise them")
+        raise ArrnError(
+            f"the training samples are constant, so they cannot be normalised: standard deviations {std.tolist()}"
+        )
     return tuple(mean.tolist()), tuple(std.tolist())

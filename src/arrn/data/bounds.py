@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from arrn.errors import ArrnError
+from arrn.runtime.files import Array
 
 MOST_SAMPLES = 2**25
 """Samples of a split; ImageNet-21k has 14 million."""
@@ -21,20 +23,22 @@ _MOST_UNPACKED = 200
 
 
 def check_unpacked(claimed: int, stored: int, what: str) -> None:
-    """Refuses what would fill the memory when it is decompressed: 1 GiB and 200 times its size in the file.
+    """Refuses compressed data that would fill the memory: above 1 GiB, and above 200 times its size in the file.
 
     Args:
-        claimed: bytes that it says to hold.
-        stored: bytes that it takes in the file.
-        what: names it in the error.
+        claimed: the bytes that the data takes after unpacking, by its header.
+        stored: the bytes that the data takes in the file.
+        what: the name of the data in the error.
 
     >>> check_unpacked(10**11, 10**5, "x.npz")
     Traceback (most recent call last):
         ...
-    arrn.errors.ArrnError: x.npz claims 100,000,000,000 bytes in 100,000 bytes of the file, more than images pack into
+    arrn.errors.ArrnError: x.npz unpacks from 100,000 to 100,000,000,000 bytes: more than 1 GiB and 200 times its size
     """
     if claimed > max(_UNPACKED_FREELY, _MOST_UNPACKED * stored):
-        raise ArrnError(f"{what} claims {claimed:,} bytes in {stored:,} bytes of the file, more than images pack into")
+        raise ArrnError(
+            f"{what} unpacks from {stored:,} to {claimed:,} bytes: more than 1 GiB and {_MOST_UNPACKED} times its size"
+        )
 
 
 def check_samples(count: int, where: object) -> None:
@@ -43,21 +47,38 @@ def check_samples(count: int, where: object) -> None:
         raise ArrnError(f"{where}: a split has at most {MOST_SAMPLES:,} samples, got {count:,}")
 
 
-def check_class_names(names: Sequence[str], where: object) -> None:
+def check_class_names(names: Sequence[object], where: object) -> None:
     """Refuses more classes than any honest set has."""
     if len(names) > MOST_CLASSES:
         raise ArrnError(f"{where}: a set has at most {MOST_CLASSES:,} classes, got {len(names):,}")
 
 
+def as_labels(numbers: Array, where: object) -> torch.Tensor:
+    """Whole numbers of any dtype as labels, int64. Those that int64 cannot hold are refused with their value.
+
+    >>> as_labels(np.array([3, 2**63 + 5], np.uint64), "a.npz")
+    Traceback (most recent call last):
+        ...
+    arrn.errors.ArrnError: a.npz: label 9223372036854775813 of sample 1 is out of range: classes are numbered 0 to 65535
+    """
+    if numbers.dtype.kind == "u" and len(numbers) and int(numbers.max()) >= 2**63:
+        place = int(numbers.argmax())
+        raise ArrnError(
+            f"{where}: label {numbers[place]} of sample {place} is out of range: classes are numbered 0 to "
+            f"{MOST_CLASSES - 1}"
+        )
+    return torch.from_numpy(numbers.astype(np.int64))
+
+
 def numbered_classes(labels: torch.Tensor, where: object) -> tuple[str, ...]:
-    """The names "0" to the largest label, for labels that nobody named.
+    """The class names "0" to the largest label, for labels without names.
 
     Args:
         labels: int64 of shape (samples,), at least one.
         where: the file, for the error.
 
     Raises:
-        ArrnError: for a label that cannot be meant: there would be a class without a sample, or too many of them.
+        ArrnError: for a label so large that a class would have no sample, or that there would be too many classes.
 
     >>> numbered_classes(torch.tensor([0, 2, 1]), "a.npz")
     ('0', '1', '2')

@@ -26,10 +26,10 @@ class Dataset:
 
     Attributes:
         name: "cifar10", or the name of the folder or file.
-        train, test: its splits; no test split is None.
-        mean, std: the published normalisation, one number per channel of images in [0, 1]; None means
-            that it is to be measured on `train`.
-        remark: what a user should know of the choice of files, if anything.
+        train, test: its splits. `test` is None where there is no test split.
+        mean, std: the published mean and standard deviation, one number per channel of images in [0, 1]; None where
+            none are published, and a run measures them on `train`.
+        remark: a note for the user on which files were read; None where there is nothing to note.
         validation: a published validation split beside the test split, if there is one.
     """
 
@@ -65,15 +65,16 @@ def open_dataset(
     """Opens a set by name, or the one that lies in a folder.
 
     Args:
-        name: one of `list_datasets`, or the path of a folder (or of an npz file), or an address that fsspec knows,
-            such as s3://bucket/folder; with `root`, any name for what is there. Only a name brings a known set's
-            statistics and its download, not a path that ends in one. Braces name shards one by one:
-            https://host/train-{000..127}.tar.
+        name: one of `list_datasets`; or the path of a folder or of an npz file; or an address of fsspec, such as
+            s3://bucket/folder. Braces name several shards: https://host/train-{000..127}.tar. With `root`, any name
+            for the set that lies there. A known name brings the set's published mean and standard deviation, and its
+            download; a path that ends in such a name does not.
         root: a folder with parquet files, with images or wav files in class folders, with MedMNIST's npz files, or
-            with the published files of a known set; or an address, as for `name`. Where a set that can be downloaded
-            is not found, it is fetched to there, by default to ``~/.cache/arrn``.
-        window: what is heard of sound; by default one second, at the set's own rate.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+            with the published files of a known set; or an address, as for `name`. A set that can be downloaded, and
+            is not there, is downloaded to this folder, by default to ``~/.cache/arrn``.
+        window: the length and the sampling rate of the sound that is read from each clip; by default one second, at
+            the set's own rate.
+        max_pixels: the most pixels of an image, or voxels of a volume; larger ones are refused. None is 64 million.
 
     >>> dataset = open_dataset("sample")
     >>> len(dataset.train), len(dataset.test), dataset.train.read(0).shape
@@ -109,12 +110,14 @@ def open_dataset(
     classes = splits.train.class_names
     if len(classes) < _FEWEST_CLASSES:
         raise ArrnError(
-            f"{root} has only the class {classes[0]!r}{_without_class(splits.train)}: a network needs at least 2 to "
-            "tell apart"
+            f"{root} has only the class {classes[0]!r}{_without_class(splits.train)}: a network needs at least 2"
         )
     for other in (splits.test, splits.validation):
         if other is not None and other.form != splits.train.form:
-            raise ArrnError(f"the splits of {root} are of different kinds: {splits.train.form} and {other.form}")
+            raise ArrnError(
+                f"the training split of {root} holds {splits.train.form.in_words}, but its {other.split} split holds "
+                f"{other.form.in_words}: the splits of a set must be alike"
+            )
     statistics = facts_of(name).statistics if by_name else None
     if statistics is None or len(statistics[0]) != splits.train.form.channels:  # it may only bear the name
         mean = std = None
@@ -157,7 +160,7 @@ def _open_splits(name: str, root: Path, how: Reading, by_name: bool) -> Splits:
             if splits is not None:
                 return splits
     elif root.exists() or not may_download:
-        wrong = f"{root} is {'not a folder' if root.exists() else 'missing'}: it should be the data set's root"
+        wrong = f"{root} is {'not a folder' if root.exists() else 'missing'}: give the folder of the data set"
         near = None if root.exists() else _meant(root)
         raise ArrnError(wrong if near is None else f"{wrong}; {near}")
     if may_download:
@@ -166,7 +169,7 @@ def _open_splits(name: str, root: Path, how: Reading, by_name: bool) -> Splits:
 
 
 def _meant(missing: Path) -> str | None:
-    """A folder or npz file that lies where one is missing and is called nearly the same, as a question."""
+    """A question that names a folder or npz file with nearly the same name beside the missing one."""
     try:
         there = [path.name for path in missing.parent.iterdir() if path.is_dir() or path.suffix == ".npz"]
     except OSError:
@@ -176,12 +179,12 @@ def _meant(missing: Path) -> str | None:
 
 
 def data_root(data: str | None) -> str | None:
-    """A data set's root as every process finds it, wherever it was started; an address of a store as it is."""
+    """The absolute path of a data set's root. The address of a store stays as it is."""
     return data if data is None or "://" in data else str(Path(data).expanduser().resolve())
 
 
 def set_or_path(dataset: str, data: str | None) -> str:
-    """A data set's name, or its address, as it is; a path whole, so that a run goes on from any folder."""
+    """The absolute path of a data set that is given as a path. A name or an address stays as it is."""
     path = Path(dataset).expanduser()
     if data is not None or is_remote(dataset) or dataset in list_datasets():
         return dataset

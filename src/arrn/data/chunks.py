@@ -32,18 +32,18 @@ class EncodedChunk(Protocol):
 
 
 class ChunkedSource(Source):
-    """A split whose samples lie one after the other in chunks, each of which is read whole.
+    """A split whose samples lie one after the other in chunks. A chunk is always read whole.
 
-    `read` keeps the chunks that it last read, up to 256 MiB, so reading in order reads each chunk once;
-    `StreamedBatches` has an order that needs each chunk about once. A pickle holds no chunk: worker processes are given
-    encoded samples to decode.
+    `read` keeps the latest chunks, up to 256 MiB, so reading the samples in order reads each chunk once. The order of
+    `StreamedBatches` reads each chunk about once. A pickle of this object holds no chunks: worker processes get encoded
+    samples to decode.
 
     Attributes:
         files: the shards.
-        lengths: the samples of each chunk.
-        weights: the bytes of each chunk.
-        file_of: for each chunk, the number of its file.
-        codec: how a sample is decoded.
+        lengths: the number of samples of each chunk.
+        weights: the number of bytes of each chunk.
+        file_of: the number of each chunk's file.
+        codec: decodes a sample.
     """
 
     files: tuple[StoredFile, ...]
@@ -64,7 +64,7 @@ class ChunkedSource(Source):
 
         Args:
             chunk: its number.
-            given_up: set by whoever no longer needs the chunk.
+            given_up: an event that is set when nobody needs the chunk any more.
         """
 
     @property
@@ -102,7 +102,7 @@ class ChunkedSource(Source):
         """The bytes of a sample.
 
         Raises:
-            BadSample: for one without bytes, or with a label that means nothing.
+            BadSample: for a sample without bytes, or whose label is not the number of a class.
         """
         self.check_label(index)
         if encoded is None:

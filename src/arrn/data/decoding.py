@@ -17,12 +17,12 @@ from arrn.signal.grid import Grid
 
 
 class Codec(ABC):
-    """How files of one kind are read. Pickles, since it goes to worker processes.
+    """A reader of files of one kind. It pickles, since worker processes use it.
 
     Attributes:
-        form: what comes out.
-        suffixes: how the names of such files end, in lower case.
-        max_pixels: of an image; more are refused. None is 64 million.
+        form: the form of the samples.
+        suffixes: the endings of the names of such files, in lower case.
+        max_pixels: the most pixels of an image; larger ones are refused. None is 64 million.
     """
 
     form: ClassVar[Form]
@@ -31,14 +31,18 @@ class Codec(ABC):
 
     @abstractmethod
     def size(self, encoded: Encoded, where: str) -> Grid:
-        """The grid of what `decode` gives, from the header alone where that is possible."""
+        """The size of the sample that `decode` returns. Reads the header alone if it can."""
 
     @abstractmethod
     def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
-        """The sample, shape (channels, *size). What cannot be read is a `BadSample` that names `where`."""
+        """The sample, of shape (channels, *size).
+
+        Raises:
+            BadSample: for a file that cannot be read; the error names `where`.
+        """
 
     def changes(self, encoded: Encoded, where: str) -> tuple[str, ...]:
-        """What `decode` changes that a user should know of."""
+        """What `decode` changes in a sample, for the user to know."""
         return ()
 
 

@@ -34,13 +34,13 @@ _THREADS_PAY_FROM = 1e-3
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found in a source.
+    """The samples of a source that can be read, their sizes, and the bad samples.
 
     Attributes:
         source: the good samples.
-        sizes: the grid of each of those, (height, width) for images.
-        bad: the others, in order.
-        changes: what reading changes, in words, and in how many samples.
+        sizes: the size of each good sample, (height, width) for images.
+        bad: the bad samples, in order.
+        changes: each change that reading makes, such as "mixed down from 2 channels to one", and in how many samples.
     """
 
     source: Source
@@ -50,7 +50,7 @@ class Examined:
 
     @property
     def remarks(self) -> list[str]:
-        """What a user should know of the samples, a line each."""
+        """Notes on the samples for the user, a line each."""
         words = self.source.form.words
         return [f"{count:,} of {len(self.sizes):,} {words} are {what}" for what, count in self.changes.items()]
 
@@ -65,13 +65,13 @@ def examine(
 
     Args:
         source: the samples.
-        skip_bad: go on without those that cannot be read or whose label is outside the range.
-        decode: read whole samples: slower, but it finds samples that are cut short or damaged within.
-        progress: called now and then, in this thread, with the number of samples seen so far.
+        skip_bad: leave out samples that cannot be read, and samples whose label is not the number of a class.
+        decode: read whole samples. This is slower, and also finds samples that are cut short or damaged inside.
+        progress: called now and then, in this thread, with the number of samples read so far.
 
     Raises:
         BadSample: for the first bad sample, unless `skip_bad`.
-        ArrnError: for a class of a training split that has no good sample.
+        ArrnError: for a class of the training split without a good sample.
 
     >>> from arrn.data import open_dataset
     >>> found = examine(open_dataset("sample").test)
@@ -105,7 +105,7 @@ def examine(
 
 
 def skipped_in_words(bad: Sequence[BadSample | str], listed_in: str | None = None) -> str:
-    """What was skipped, in a line: how many samples, the first of them by name, and where all are listed.
+    """One line on the skipped samples: their number, the names of the first ones, and the file that lists all.
 
     >>> skipped_in_words(["a.png: it is empty"])
     'skipped 1 bad sample: a.png: it is empty'
@@ -118,20 +118,20 @@ def skipped_in_words(bad: Sequence[BadSample | str], listed_in: str | None = Non
 
 @contextmanager
 def suggesting_skip_bad(option: str, given: bool) -> Iterator[None]:
-    """Within it, the error of a sample that cannot be read names the option to go on without, unless it was given.
+    """Inside this context, the error of a bad sample also names the option that skips bad samples, if it is not given.
 
     >>> with suggesting_skip_bad("--skip-bad", False):
     ...     raise BadSample("cat.png", "it is empty")
     Traceback (most recent call last):
         ...
-    arrn.runtime.files.BadSample: cat.png: it is empty; --skip-bad goes on without samples that cannot be read
+    arrn.runtime.files.BadSample: cat.png: it is empty; --skip-bad leaves out samples that cannot be read
     """
     try:
         yield
     except BadSample as error:
         if given:
             raise
-        raise BadSample(error.where, f"{error.reason}; {option} goes on without samples that cannot be read") from None
+        raise BadSample(error.where, f"{error.reason}; {option} leaves out samples that cannot be read") from None
 
 
 def _look_at_all(source: Source, decode: bool) -> Iterator[list[Look | BadSample]]:
@@ -219,17 +219,17 @@ def _check_classes(source: Source, kept: Source, bad: list[BadSample]) -> None:
             places = {source.where(int(index)) for index in torch.nonzero(source.labels == label)}
             first = next(error for error in bad if error.where in places)
             raise ArrnError(
-                f"class {class_name!r} of {source.name} has no good sample, {had} bad ones; the first: {first}"
+                f"no sample of class {class_name!r} of {source.name} can be used: {had} are bad; the first: {first}"
             )
         if source.split == "train":
             raise ArrnError(f"class {class_name!r} of {source.name} has no samples in the training split")
 
 
 def hold_out(source: Source, count: int, seed: int) -> tuple[Source, Source]:
-    """Splits a source into what is left to train on and `count` samples held out, in that order.
+    """Splits a source into two: the samples to train on, and `count` samples that are held out.
 
-    Each class is held out in proportion to its size, to within one sample, and keeps at least one. The choice
-    depends on the labels and the seed alone; both parts keep the order of the source.
+    Each class gives samples in proportion to its size, to within one sample, and keeps at least one. The choice
+    depends only on the labels and the seed. Both parts keep the order of the source.
 
     >>> from arrn.data import open_dataset
     >>> rest, held_out = hold_out(open_dataset("sample").train, 500, seed=0)
@@ -242,8 +242,8 @@ def hold_out(source: Source, count: int, seed: int) -> tuple[Source, Source]:
     most = len(source) - int((sizes > 0).sum())
     if not 0 < count <= most:
         raise ArrnError(
-            f"{count} samples cannot be held out of the {len(source)} of {source.name}: it must be 1 to {most}, "
-            "which leaves each class one to train on"
+            f"{count} samples cannot be held out of the {len(source)} samples of {source.name}: the number must be "
+            f"from 1 to {most}, so that each class keeps a sample to train on"
         )
     generator = torch.Generator().manual_seed(seed)
     held_out = torch.zeros(len(source), dtype=torch.bool)

@@ -16,14 +16,14 @@ from arrn.errors import ArrnError
 class ClassFolders(Source):
     """Files from ROOT/train/CLASS/ and ROOT/test/CLASS/, or from ROOT/CLASS/ where there is no test split.
 
-    Splits go by the names in `SPLIT_NAMES`, in capitals or not; `val`, `valid` or `validation` is the test split where
-    there is no other. The folders of the training split, sorted by name, are the classes; files lie at any depth in
-    them. Hidden files and those that the codec does not read, by their suffix, are passed over.
+    The folders of the splits have the names in `SPLIT_NAMES`, in upper or lower case. `val`, `valid` or `validation` is
+    the test split where there is no other. The folders of the training split, sorted by name, are the classes. Files
+    may lie at any depth in them. Hidden files, and files with other suffixes than the codec's, are ignored.
 
     Args:
         root: the folder that holds the splits, or the classes.
         split: "train", "test" or "validation".
-        codec: how a file is read.
+        codec: reads a file.
         name: the name of the set; by default that of the folder.
 
     Raises:
@@ -117,7 +117,7 @@ def _subfolders(folder: Path) -> list[str]:
         raise _unreadable(error) from None
     for entry in there:
         if entry.is_symlink() and _holds(target := os.path.realpath(entry), os.path.realpath(folder)):
-            raise ArrnError(f"{folder / entry.name} links to {target}, a folder around it, and cannot be a class")
+            raise ArrnError(f"{folder / entry.name} is a link to {target}, the folder around it, and cannot be a class")
     return sorted(entry.name for entry in there)
 
 
@@ -148,7 +148,7 @@ def _refuse_stray_files(folder: Path, codec: Codec) -> None:
         stray = sorted(entry.name for entry in entries if _is_read(entry.name, codec) and not _is_folder(entry))
     if stray:
         more = f" (and {len(stray) - 1} more {codec.form.words})" if len(stray) > 1 else ""
-        raise ArrnError(f"{folder / stray[0]}{more} lies outside of the class folders of {folder}: move or delete it")
+        raise ArrnError(f"{folder / stray[0]}{more} lies beside the class folders of {folder}: move or delete it")
 
 
 def _is_read(name: str, codec: type[Codec] | Codec) -> bool:

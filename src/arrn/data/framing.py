@@ -38,7 +38,7 @@ class Framed(Source):
         return self._framed(self.source.decode(index, encoded), index)
 
     def _framed(self, sample: torch.Tensor, index: int) -> torch.Tensor:
-        # A file may have grown since it was looked at.
+        # A file may have grown since it was examined.
         wrong = self.aspect.refusal(tuple(sample.shape[1:]), self.max_pixels)
         if wrong is not None:
             raise BadSample(self.where(index), wrong)
@@ -49,15 +49,15 @@ class Framed(Source):
 
 
 def frame(examined: Examined, aspect: Aspect, skip_bad: bool = False) -> Examined:
-    """The samples as `aspect` gives them, with the sizes that they then have; unchanged ones are the same object.
+    """The samples, padded or cropped as `aspect` says, with their new sizes; `examined` itself if nothing changes.
 
     Args:
         examined: the samples and their own sizes.
         aspect: of the network.
-        skip_bad: go on without those that would be too large once they are padded.
+        skip_bad: leave out samples that would be too large after padding.
 
     Raises:
-        BadSample: for the first one that would be too large, unless `skip_bad`.
+        BadSample: for the first sample that would be too large after padding, unless `skip_bad`.
 
     >>> from arrn.data import examine, open_dataset
     >>> found = examine(open_dataset("sample").test)
@@ -82,7 +82,7 @@ def frame(examined: Examined, aspect: Aspect, skip_bad: bool = False) -> Examine
 
 
 def aspect_in_words(examined: Examined, aspect: Aspect) -> str | None:
-    """What is done to rectangles of a training set, in a line; None where that is nothing that anybody would see.
+    """One line on how samples with other proportions are fitted; None where nobody would see the difference.
 
     Args:
         examined: the samples, with their own sizes.
@@ -94,14 +94,14 @@ def aspect_in_words(examined: Examined, aspect: Aspect) -> str | None:
         return None
     shape = ":".join(map(str, aspect.grid)) if len(set(aspect.grid)) > 1 else ":".join("1" * len(aspect.grid))
     worst = max(others, key=aspect.distortion)
-    start = f"{len(others):,} of {total:,} {word} are not {shape} as the network's grids are (one is "
+    start = f"{len(others):,} of {total:,} {word} have other proportions than the network's grids, {shape} (one is "
     start += f"{format_grid(worst)})"
     mean = sum(map(aspect.kept, others)) / len(others)
     if aspect.mode == "stretch":
         return (
-            f"{start}: they are stretched to that, up to {aspect.distortion(worst):.3g} times; --aspect pad or "
-            "--aspect crop keeps their proportions"
+            f"{start}: they are stretched by up to {aspect.distortion(worst):.3g} times; --aspect pad or --aspect crop "
+            "keeps their proportions"
         )
     if aspect.mode == "pad":
-        return f"{start}: they are padded by mirrored edges; {mean:.0%} of the result is their own on average"
-    return f"{start}: they are cropped to their middle, which keeps {mean:.0%} of them on average"
+        return f"{start}: they are padded with mirrored edges; on average {mean:.0%} of the result is original"
+    return f"{start}: they are cropped to their middle; on average this keeps {mean:.0%} of the original"

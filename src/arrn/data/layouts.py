@@ -34,8 +34,8 @@ class Reading:
     """How files are read.
 
     Attributes:
-        window: what is heard of sound.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        window: the length and the sampling rate of the sound that is read from each clip.
+        max_pixels: the most pixels of an image, or voxels of a volume; larger ones are refused. None is 64 million.
     """
 
     window: Window = field(default_factory=Window)
@@ -49,7 +49,7 @@ class Splits:
     Attributes:
         train, test: the splits.
         validation: a third one, where there is one beside a test split.
-        remark: what to say of the choice of files, if anything.
+        remark: a note for the user on which files were read, if there is anything to note.
     """
 
     train: Source
@@ -99,8 +99,8 @@ def _left_out_in_words(folder: ShardFolder, kind: str) -> str | None:
     if not others:
         return None
     return (
-        f"the parquet files are read, and tar files such as {others[0][0].address} are left out; braces name others: "
-        "train-{0..9}.tar"
+        f"the parquet files are read; tar files such as {others[0][0].address} are left out: to read the tar files, "
+        "name them with braces, train-{0..9}.tar"
     )
 
 
@@ -126,7 +126,7 @@ def _cifar(name: str, root: Path, how: Reading, by_name: bool) -> Splits | None:
     if by_name:
         there = [kind for kind in there if kind == name]
     if len(there) > 1:
-        raise ArrnError(f"{root} holds both cifar10 and cifar100: say which one by its name")
+        raise ArrnError(f"{root} holds both cifar10 and cifar100: choose one of them by its name")
     if not there:
         return None
     # Of a known name, a broken copy is repaired by downloading it again.
@@ -166,7 +166,7 @@ def _class_folders(name: str, root: Path, how: Reading, by_name: bool) -> Splits
     codec: Codec = PictureCodec(how.max_pixels)
     picture, clip = next(files_in(train, PICTURES), None), next(files_in(train, SoundCodec), None)
     if picture is not None and clip is not None:
-        raise ArrnError(f"{root} holds images and sound, such as {picture} and {clip}: a set is of one kind of them")
+        raise ArrnError(f"{root} holds images and sound, such as {picture} and {clip}: a set holds one kind only")
     if picture is None:
         if clip is None:
             return None

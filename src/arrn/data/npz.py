@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
+from arrn.data.bounds import as_labels, check_samples, check_unpacked, numbered_classes
 from arrn.data.source import Form, Source
 from arrn.errors import ArrnError, first_line
 from arrn.reading import open_regular
@@ -27,18 +27,18 @@ _SIZES = ("", "_64", "_128", "_224")  # MedMNIST's names for one set at several 
 class NpzArrays(Source):
     """A split of an npz file: uint8 images or volumes, all of one size, grey or RGB.
 
-    Arrays may be (samples, *size) or (samples, *size, channels), with 1 or 3 channels; labels (samples,) or
-    (samples, 1). The images are read when they are first asked for. A pickle holds none: a worker process opens
-    the file itself. Nothing is unpickled (``allow_pickle=False``).
+    Images have the shape (samples, *size), or (samples, *size, channels) with 1 or 3 channels. Labels have the shape
+    (samples,) or (samples, 1). The images are read on first use. A pickle of this object holds no images: each worker
+    process opens the file itself. Nothing in the file is unpickled (``allow_pickle=False``).
 
     Args:
         file: the npz file.
         split: "train", "val" or "test".
         name: the name of the set; by default that of the file.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        max_pixels: the most pixels of an image, or voxels of a volume; larger ones are refused. None is 64 million.
 
     Raises:
-        ArrnError: for a file that is none, misses a key, or holds something else under it.
+        ArrnError: for a file that is not an npz file, without one of the keys, or with other arrays than these.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class NpzArrays(Source):
         if (wrong := check_pixels(self._grid, max_pixels)) is not None:
             raise ArrnError(f"{self.file}: {self.key}: {wrong}")
         if shape[0] != len(labels):
-            raise ArrnError(f"{self.file}: {shape[0]} {self.key}, but {len(labels)} {split}_labels")
+            raise ArrnError(f"{self.file} has {shape[0]} {self.key}, but {len(labels)} {split}_labels")
         class_names = numbered_classes(train, f"{self.file}: train_labels")
         form = Form(len(self._grid), channels, torch.uint8)
         super().__init__(name or self.file.stem, split, class_names, labels, form, max_pixels)
@@ -102,7 +102,9 @@ def open_npz(
     last = len(train.class_names) - 1
     for other in (test, validation):
         if other is not None and (largest := int(other.labels.max())) > last:
-            raise ArrnError(f"{file}: {other.split}_labels goes up to {largest}, but train_labels only to {last}")
+            raise ArrnError(
+                f"{file}: the largest of {other.split}_labels is {largest}, but the largest of train_labels is {last}"
+            )
     if test is None and validation is not None:
         validation.split = "test"
         return train, validation, None
@@ -125,7 +127,7 @@ def find_npz(root: Path, name: str) -> tuple[Path, str | None] | None:
     if not sizes and len(there) == 1:
         sizes = list(there.values())
     if not sizes and there:
-        raise ArrnError(f"{root} holds several npz files ({', '.join(sorted(there))}): say which one by its name")
+        raise ArrnError(f"{root} holds several npz files ({', '.join(sorted(there))}): choose one of them by its name")
     if not sizes:
         return None
     others = ", ".join(path.name for path in sizes[:-1])
@@ -138,7 +140,7 @@ def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with open_regular(file) as stream:
             if stream.read(len(_NPY)) == _NPY:
-                raise ArrnError(f"{file} is not an npz file: it holds a single array")
+                raise ArrnError(f"{file} is not an npz file: it holds a single array, as npy files do")
             stream.seek(0)
             with zipfile.ZipFile(stream) as archive:
                 yield archive
@@ -165,11 +167,11 @@ def _member(archive: zipfile.ZipFile, key: str, file: Path) -> Iterator[tuple[IO
             header = read_npy_header(stream)
             if header.size != entry.file_size - stream.tell():
                 said = f"shape {header.shape} of {header.dtype}, {header.size:,} bytes"
-                raise ValueError(f"its header says {said}, and {entry.file_size - stream.tell():,} follow")
+                raise ValueError(f"its header announces {said}, but the file holds {entry.file_size - stream.tell():,}")
             yield stream, header
     except (ArrnError, MemoryError):
         raise
-    except Exception as error:  # corrupt deflate data, a header that is no literal, a password
+    except Exception as error:  # corrupt deflate data, a damaged header, a password
         raise ArrnError(f"{file}: {key} cannot be read: {first_line(error)}") from None
 
 
@@ -184,11 +186,11 @@ def _array(archive: zipfile.ZipFile, key: str, file: Path) -> Array:
         while filled < header.size:
             part = stream.read(min(_AT_ONCE, header.size - filled))
             if not part:
-                raise ValueError(f"{header.size:,} bytes are announced, and {filled:,} there")
+                raise ValueError(f"its header announces {header.size:,} bytes, but the file holds {filled:,}")
             found[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
             filled += len(part)
         if stream.read(1):  # at its end, the sum is compared
-            raise ValueError(f"there are more than the {header.size:,} bytes that are announced")
+            raise ValueError(f"its header announces {header.size:,} bytes, but the file holds more")
         return found.view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 
@@ -202,4 +204,4 @@ def _labels(archive: zipfile.ZipFile, split: str, file: Path) -> torch.Tensor:
                 f"{header.shape}"
             )
         check_samples(count, f"{file}: {key}")
-    return torch.from_numpy(_array(archive, key, file).reshape(count).astype(np.int64))
+    return as_labels(_array(archive, key, file).reshape(count), f"{file}: {key}")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from arrn.data.bounds import check_samples, check_unpacked, numbered_classes
+from arrn.data.bounds import as_labels, check_class_names, check_samples, check_unpacked, numbered_classes
 from arrn.data.chunks import ChunkedSource, EncodedChunk, starts
 from arrn.data.decoding import PictureCodec
 from arrn.data.sound import SoundCodec
@@ -39,13 +39,13 @@ class ParquetFiles(ChunkedSource):
     Opening reads footers and labels. The encoded samples are read a row group at a time.
 
     Args:
-        files: the files of the split, in order: paths, addresses, or what was listed.
+        files: the files of the split, in order: paths, addresses or `StoredFile`s.
         split: "train" or "test".
         name: the name of the set; by default that of the folder.
-        class_names: what the labels mean; by default what the files say, or "0" to the largest label.
-        window: what is heard of sound; by default one second at the rate that the metadata declare, or else at
-            that of the first clip.
-        max_pixels: of an image; more are refused. None is 64 million.
+        class_names: a name for each class; by default the names in the files, or else "0" to the largest label.
+        window: the length and the sampling rate of the sound that is read from each clip; by default one second, at the
+            rate in the metadata, or else at the rate of the first clip.
+        max_pixels: the most pixels of an image; larger ones are refused. None is 64 million.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class ParquetFiles(ChunkedSource):
             given = given or part.class_names
             if part.class_names not in (None, given):
                 raise ArrnError(
-                    f"{file.address} names its classes otherwise than the files before it: are they of one set?"
+                    f"{file.address} has other class names than the files before it: the files of a set should have "
+                    "the same"
                 )
         names = given or numbered_classes(labels, self.files[0].address)
         folder = self.files[0].address.removesuffix(self.files[0].name)
@@ -196,7 +197,7 @@ def _read_group(
             check_unpacked(read, len(stored), what)
         samples = pa.chunked_array(parts, type=None if parts else pa.binary())
         if len(samples) != rows:
-            raise ValueError(f"it holds {len(samples)} rows, and announces {rows}")
+            raise ValueError(f"it announces {rows} rows, but holds {len(samples)}")
     pa.default_memory_pool().release_unused()  # what unpacking needed; arrow would keep it, for each thread that reads
     return _Binaries(samples)
 
@@ -240,8 +241,8 @@ def _check_alike(files: Sequence[StoredFile], parts: Sequence[_Columns]) -> None
         if (part.kind, part.column, part.label) != (first.kind, first.column, first.label):
             raise ArrnError(
                 f"{file.address} holds {words[part.kind]} in {part.column!r} and labels in {part.label!r}, but "
-                f"{files[0].address} {words[first.kind]} in {first.column!r} and labels in {first.label!r}: the files "
-                "of a set should have the same columns"
+                f"{files[0].address} holds {words[first.kind]} in {first.column!r} and labels in {first.label!r}: the "
+                "files of a set should have the same columns"
             )
 
 
@@ -261,11 +262,14 @@ def _read_columns(file: StoredFile) -> _Columns:
         column, kind = _file_column(schema, features, file.address)
         label = _label_column(schema, features, file.address)
         labels = parquet.read(columns=[label], use_threads=False).column(label)
+        if pa.types.is_uint64(labels.type):
+            as_labels(labels.fill_null(0).to_numpy(), file.address)
         numbers = torch.from_numpy(labels.cast(pa.int64(), safe=False).fill_null(-1).to_numpy().copy())
         if len(numbers) != sum(rows) or min(rows, default=0) < 0:
-            raise ValueError(f"it holds {len(numbers)} labels, and announces {sum(rows)} rows")
+            raise ValueError(f"it announces {sum(rows)} rows, but holds {len(numbers)} labels")
         spans = tuple(_span(footer.row_group(group), f"{column}.bytes") for group in range(footer.num_row_groups))
     names = _names(features, label)
+    check_class_names(names, file.address)
     rate = features.get(column, {}).get("sampling_rate")
     declared = rate if type(rate) is int and 1 <= rate <= HIGHEST_RATE else None
     return _Columns(column, kind, numbers, tuple(map(str, names)) or None, label, rows, spans, declared)
@@ -279,7 +283,9 @@ def _span(group: Any, leaf: str) -> tuple[int, int]:
     if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
         start = column.dictionary_page_offset
     if start < 0 or column.total_compressed_size < 0:
-        raise ValueError(f"column {leaf!r} of a row group lies at {start:,}")
+        raise ValueError(
+            f"column {leaf!r} of a row group begins at byte {start:,}, and has {column.total_compressed_size:,} bytes"
+        )
     return start, start + column.total_compressed_size
 
 
@@ -333,7 +339,7 @@ def _file_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: s
         if found:
             return str(next((name for name in _NAMES[kind] if name in found), found[0])), kind
     raise ArrnError(
-        f"{file} has no column of images or sound, a struct of {{bytes, path}}; its columns are {_listing(schema)}"
+        f"{file} has no column of images or sound (a struct of {{bytes, path}}); its columns are {_listing(schema)}"
     )
 
 
@@ -347,8 +353,8 @@ def _label_column(schema: Any, features: Mapping[str, Mapping[str, Any]], file: 
     named = [name for name in whole if features.get(name, {}).get("_type") == "ClassLabel"]
     if not named:
         raise ArrnError(
-            f"{file} has no label column, whole numbers named 'label' or called ClassLabel in the metadata; "
-            f"its columns are {_listing(schema)}"
+            f"{file} has no label column (whole numbers, named 'label' or called ClassLabel in the metadata); its "
+            f"columns are {_listing(schema)}"
         )
     return str(max(named, key=lambda name: len(_names(features, name))))
 

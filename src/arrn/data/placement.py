@@ -23,11 +23,11 @@ _LARGE = 16_000_000  # places of a sample
 
 @dataclass(frozen=True)
 class Placement:
-    """The grid for each size that occurs, and the kernel that takes samples there. Pickles.
+    """The grid that samples of each size are resampled to, and the kernel that resamples them. Pickles.
 
     Attributes:
-        targets: from the size of a sample to the grid it goes to.
-        kernel: how it gets there.
+        targets: the grid for each size of samples.
+        kernel: the kernel that resamples.
     """
 
     targets: Mapping[Grid, Grid]
@@ -40,11 +40,11 @@ class Placement:
 
     @classmethod
     def unchanged(cls, sizes: Iterable[Grid]) -> Placement:
-        """Leaves samples on their own grids."""
+        """A placement that changes nothing: each size is its own grid."""
         return cls.by(lambda size: size, sizes, kernel("perfect"))
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        """A sample of shape (channels, *size) on its grid, rounded to the whole numbers it is stored in."""
+        """A sample of shape (channels, *size), resampled to its grid and rounded to the whole numbers of its dtype."""
         target = self.targets[tuple(image.shape[1:])]
         if tuple(image.shape[1:]) == target:
             return image
@@ -55,22 +55,24 @@ class Placement:
         return moved.round_().clamp_(stored.min, stored.max).to(image.dtype)
 
     def read(self, source: Source, index: int, grid: Grid | None = None) -> torch.Tensor:
-        """Reads a sample and brings it to its grid, as `bring` does.
+        """Reads a sample and resamples it to its grid, as `bring` does.
 
         Raises:
-            BadSample: also for one that cannot be read.
+            BadSample: for a sample that cannot be read, and as `bring` does.
         """
         return self.bring(source.read(index), source, index, grid)
 
     def bring(self, image: torch.Tensor, source: Source, index: int, grid: Grid | None = None) -> torch.Tensor:
-        """Brings a sample that was read from a source to its grid, which must be `grid` where one is given.
+        """Resamples a sample of a source to its grid, which must be `grid` where one is given.
 
         Raises:
-            BadSample: for one that is not of the size it had when it was looked at.
+            BadSample: for a sample whose size changed after it was examined.
         """
         size = tuple(image.shape[1:])
         if size not in self.targets or grid not in (None, self.targets[size]):
-            raise BadSample(source.where(index), f"it has become {format_grid(size)} since it was looked at")
+            raise BadSample(
+                source.where(index), f"its size is now {format_grid(size)}: the file was changed during the run"
+            )
         return self(image)
 
 
@@ -101,16 +103,16 @@ def load_buckets(
     device: torch.device,
     progress: Callable[[int], None] | None = None,
 ) -> list[Bucket]:
-    """Decodes every sample, brings it to its grid, and stacks each grid's on `device`.
+    """Decodes every sample, resamples it to its grid, and stacks the samples of each grid on `device`.
 
     Args:
         examined: the samples and their sizes.
         placement: the grid of each size.
         device: where the tensors are to live.
-        progress: told the number of samples read so far.
+        progress: called with the number of samples read so far.
 
     Returns:
-        The buckets, largest grid first, samples in the order of the source.
+        The buckets, the largest grid first. The samples of a bucket have the order of the source.
     """
     source, form = examined.source, examined.source.form
     targets = [placement.targets[size] for size in examined.sizes]
@@ -137,7 +139,7 @@ def load_buckets(
 
 
 def fits_in_memory(examined: Examined, placement: Placement, device: torch.device) -> bool:
-    """Whether the samples, on their grids, take a modest share of the device's free memory."""
+    """Whether the samples, on their grids, take at most 40% of the device's free memory."""
     return stored_bytes(examined, placement) <= _SHARE * free_memory(device)
 
 

@@ -47,14 +47,14 @@ def default_root() -> Path:
 
 @contextmanager
 def downloading(name: str, root: Path) -> Iterator[None]:
-    """Around a download: what goes wrong is one line that says what would do instead."""
+    """Around a download: turns an error into one line that names what to do instead."""
     try:
         yield
     except (RuntimeError, OSError) as error:  # URLError is an OSError
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ArrnError(
-            f"cannot download {name} to {root} ({reason}): "
-            "give a folder that holds it with --data ROOT, or train on 'sample', which needs no download"
+            f"cannot download {name} to {root} ({reason}): if you have its files, name their folder with --data ROOT; "
+            "the data set 'sample' needs no download"
         ) from error
 
 
@@ -66,7 +66,7 @@ class CifarBatches(Source):
         root: the folder that holds `cifar-10-batches-py` or `cifar-100-python`.
         split: "train" or "test".
         name: the name of the set; by default the kind.
-        download: whether to fetch the files into `root` if they are not there whole.
+        download: whether to download the files into `root` if they are missing or incomplete.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Stl10Binary(Source):
     """A labelled split of STL10, 5,000 training or 8,000 test images of 96x96, mapped into memory.
 
     Args:
-        folder: the one that holds `train_X.bin` and the others.
+        folder: the folder that holds `train_X.bin` and the other files.
         split: "train" or "test".
         name: the name of the set.
     """
@@ -137,7 +137,7 @@ class Stl10Binary(Source):
         found, expected = self.file.stat().st_size, len(labels) * int(np.prod(_STL10_SHAPE))
         if found != expected or not len(labels):
             raise ArrnError(
-                f"{self.file} has {found:,} bytes, but the {len(labels)} labels beside it ask for {expected:,}"
+                f"{self.file} has {found:,} bytes, but the {len(labels)} labels beside it need {expected:,}"
             )
         names = self.file.with_name("class_names.txt")
         class_names = tuple(_read_words(names)) if names.is_file() else _STL10_CLASSES
@@ -162,7 +162,10 @@ class Stl10Binary(Source):
 
 def _read_words(file: Path) -> list[str]:
     if file.stat().st_size > _LONGEST_TEXT:
-        raise ArrnError(f"{file} should hold the names of classes, and has {file.stat().st_size:,} bytes")
+        size = file.stat().st_size
+        raise ArrnError(
+            f"{file} is too large for the names of 10 classes: {size:,} bytes; the limit is {_LONGEST_TEXT:,}"
+        )
     return file.read_text("utf-8", "replace").split()
 
 

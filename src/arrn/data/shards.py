@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from arrn.data.bounds import check_class_names
 from arrn.data.source import SPLIT_NAMES
 from arrn.data.storage import StoredFile, files_at, is_remote, list_folder
 from arrn.errors import ArrnError
@@ -50,7 +51,7 @@ def _alternatives(text: str) -> Iterator[str]:
         return
     first, last = int(numbers[1]), int(numbers[2])
     if not 0 <= last - first < _MOST_SHARDS:
-        raise ArrnError(f"{{{text}}} should count up, over at most {_MOST_SHARDS:,} files")
+        raise ArrnError(f"{{{text}}} should go up, from a number to a larger one, over at most {_MOST_SHARDS:,} files")
     for number in range(first, last + 1):
         yield f"{number:0{len(numbers[1])}}"
 
@@ -114,7 +115,9 @@ class ShardFolder:
             text = file.read(0, file.size).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ArrnError(f"{file.address} should hold the name of a class in each line: {error}") from None
-        return [line.strip() for line in text.splitlines() if line.strip()]
+        names = [line for line in text.splitlines() if not line.isspace() and line]
+        check_class_names(names, file.address)
+        return list(map(str.strip, names))
 
 
 def _check_numbers(files: Sequence[StoredFile]) -> None:
@@ -128,4 +131,4 @@ def _check_numbers(files: Sequence[StoredFile]) -> None:
             part = f"{stem}-{number:05d}-of-{count:05d}.{shard['suffix']}"
             if part not in there:
                 place = file.address.removesuffix(file.name)
-                raise ArrnError(f"{place}{part} is missing: {file.name} is one of {count} files")
+                raise ArrnError(f"{place}{part} is missing: by its name, {file.name} is one of {count} files")

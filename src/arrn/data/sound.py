@@ -26,12 +26,12 @@ def decode_wav(encoded: Encoded, where: str, window: Window | None = None) -> tu
 
 @dataclass(frozen=True)
 class SoundCodec(Codec):
-    """Wav files: mixed down to one channel, cropped or padded to the window, resampled to its rate.
+    """Reads wav files: mixed down to one channel, cropped or padded to the window, and resampled to its rate.
 
-    The whole window is resampled by the perfect kernel, its borders mirrored, as every other signal here is.
+    The perfect kernel resamples the window, with mirrored borders.
 
     Attributes:
-        window: with its rate.
+        window: the length and the rate of the sound that is read; the rate must be given.
     """
 
     form = SOUND
@@ -63,9 +63,9 @@ class SoundCodec(Codec):
 
 
 def clip_seconds(source: Source, most: int = 400) -> list[float]:
-    """How long clips of a source are that lie in files of their own: some of them, evenly over the source.
+    """The lengths in seconds of at most `most` clips, taken evenly over a source whose clips are files.
 
-    Clips that cannot be read are left out; for a source without files there are none.
+    Clips that cannot be read are left out. A source whose clips are not files gives an empty list.
     """
     found = []
     for index in range(0, len(source), max(1, len(source) // most)):

@@ -28,12 +28,12 @@ SPLIT_NAMES = {
 
 @dataclass(frozen=True)
 class Form:
-    """What every sample of a set has in common; only their grids may differ.
+    """The number of axes, the number of channels and the dtype that all samples of a set share. Their sizes may differ.
 
     Attributes:
-        ndim: axes of space: 1 (sound), 2 (images), 3 (volumes).
-        channels: 3 for RGB, 1 for grey or for sound.
-        dtype: of the numbers as they are stored: uint8 in 0 to 255, or int16 in -32768 to 32767.
+        ndim: the number of spatial axes: 1 (sound), 2 (images), 3 (volumes).
+        channels: the number of channels: 3 for RGB, 1 for grey images and for sound.
+        dtype: the dtype of the stored numbers: uint8 (0 to 255), or int16 (-32768 to 32767).
 
     >>> Form(3, 1, torch.uint8).words
     'volumes'
@@ -45,8 +45,13 @@ class Form:
 
     @property
     def words(self) -> str:
-        """What several samples are called."""
+        """The plural noun for the samples: "clips", "images" or "volumes"."""
         return f"{word_for(self.ndim)}s"
+
+    @property
+    def in_words(self) -> str:
+        """The form as errors name it, such as "images with 3 channels"."""
+        return f"{self.words} with {self.channels} channel{'s' * (self.channels != 1)}"
 
 
 IMAGE = Form(2, 3, torch.uint8)
@@ -54,7 +59,7 @@ SOUND = Form(1, 1, torch.int16)
 
 
 def word_for(ndim: int) -> str:
-    """What a sample of `ndim` axes is called: a clip, an image or a volume."""
+    """The noun for a sample with `ndim` axes: "clip", "image" or "volume"."""
     return _WORDS[ndim]
 
 
@@ -62,13 +67,13 @@ class Source(ABC):
     """One split of a labelled set, read one sample at a time. Pickles, since it goes to worker processes.
 
     Attributes:
-        name: "cifar10", or the name of the folder it was read from.
-        split: "train" or "test".
+        name: the name of the set, such as "cifar10", or of its folder.
+        split: "train", "test" or "validation".
         class_names: a name for each class.
-        labels: the class of each sample, int64 of shape (N,). One outside the range of `class_names`, -1
-            for a missing one, makes `read` and `size` of that sample raise `BadSample`.
-        form: axes, channels and dtype of the samples.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
+        labels: the class of each sample, int64 of shape (N,); -1 for a sample without a label. `read` and `size` raise
+            `BadSample` for a sample whose label is not the number of a class.
+        form: the axes, channels and dtype of the samples.
+        max_pixels: the most pixels of an image, or voxels of a volume; larger ones are refused. None is 64 million.
     """
 
     def __init__(
@@ -97,30 +102,30 @@ class Source(ABC):
 
     @abstractmethod
     def where(self, index: int) -> str:
-        """What an error calls the sample: the file, or "FILE row 17", rows counted from 0 in each file."""
+        """The place of a sample, for errors: its file, or "FILE row 17". Rows are counted from 0 in each file."""
 
     @abstractmethod
     def size(self, index: int) -> tuple[int, ...]:
-        """The grid: (height, width) of an image, (samples,) of sound; from the header alone where that is possible."""
+        """The size of a sample: (height, width) of an image, (samples,) of sound. Reads the header alone if it can."""
 
     @abstractmethod
     def read(self, index: int) -> torch.Tensor:
-        """The sample, shape (channels, *size) and of its `form`: an image as uint8 of shape (3, height, width), RGB.
+        """The sample as a tensor of shape (channels, *size), such as an RGB image: uint8 of shape (3, height, width).
 
         Raises:
-            BadSample: when the sample cannot be read or its label is outside the range.
+            BadSample: for a sample that cannot be read, or whose label is not the number of a class.
         """
 
     def changes(self, index: int) -> tuple[str, ...]:
-        """What reading changes that a user should know of, such as "resampled from 44100 to 8000 Hz"."""
+        """What `read` changes in a sample, for the user to know, such as "resampled from 44100 to 8000 Hz"."""
         return ()
 
     def origin(self) -> tuple[ChunkedSource, torch.Tensor] | None:
-        """For samples that lie in chunks: the source that reads those, and the place there of each sample."""
+        """The source that reads the chunks, and the index of each sample there; None for samples without chunks."""
         return None
 
     def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
-        """What `read` returns, of a sample whose bytes were read with its chunk.
+        """The sample that `read` returns, from its encoded bytes, which were read with its chunk.
 
         Raises:
             BadSample: as `read` does.
@@ -132,7 +137,7 @@ class Source(ABC):
         label, classes = int(self.labels[index]), len(self.class_names)
         if not 0 <= label < classes:
             what = "has no label" if label == -1 else f"has label {label}"
-            raise BadSample(self.where(index), f"{what}, the {classes} classes are numbered 0 to {classes - 1}")
+            raise BadSample(self.where(index), f"{what}, but the {classes} classes are numbered 0 to {classes - 1}")
 
 
 class Selection(Source):

@@ -42,14 +42,18 @@ _away: set[str] = set()  # stores that do not answer, of which a line has told; 
 _away_lock = threading.Lock()
 
 
+class StoreAwayError(RunError):
+    """A store did not answer, however often it was asked."""
+
+
 @dataclass(frozen=True)
 class StoredFile:
-    """A file on disk or in a store, as it was when it was listed.
+    """A file on disk or in a store, at the time when it was listed.
 
     Attributes:
         address: its path, or its URL.
-        size: bytes.
-        stamp: changes when the content does: a time, or the store's own tag.
+        size: its size in bytes.
+        stamp: text that changes with the content: a time, or the store's own tag.
     """
 
     address: str
@@ -62,15 +66,15 @@ class StoredFile:
         return self.address.rpartition("/")[2] if is_remote(self.address) else Path(self.address).name
 
     def read(self, start: int, stop: int, given_up: threading.Event | None = None) -> bytes:
-        """The bytes from `start` to `stop`, tried again for `PATIENCE` seconds where a store does not answer.
+        """The bytes from `start` to `stop`. Where a store does not answer, tries again for `PATIENCE` seconds.
 
         Args:
             start, stop: as in a slice of the file.
-            given_up: set by whoever no longer needs the bytes, so that nobody waits for another try.
+            given_up: an event that ends the wait for a store, set when nobody needs the bytes any more.
 
         Raises:
-            ArrnError: for a file that is gone, refused, or shorter than it was.
-            RunError: for a store that does not answer.
+            ArrnError: for a file that is missing, refused, or shorter than when it was listed.
+            StoreAwayError: for a store that does not answer.
         """
         if not is_remote(self.address):
             with open_regular(Path(self.address)) as file:
@@ -87,11 +91,13 @@ class StoredFile:
             content = patiently(self.address, fetch, PATIENCE, given_up)
         if len(content) > stop - start:
             raise ArrnError(
-                f"the server of {self.address} gives whole files only, and shards are read in parts: copy them to a "
-                "disk, or to a server that answers range requests"
+                f"the server of {self.address} sends whole files only, but shards are read in parts: copy the shards "
+                "to a disk, or to a server that answers range requests"
             )
         if len(content) != stop - start:
-            raise ArrnError(f"{self.address} has become shorter: it had {self.size:,} bytes when it was listed")
+            raise ArrnError(
+                f"{self.address} was cut short during the run: it had {self.size:,} bytes when it was listed"
+            )
         return content
 
     def open(self, given_up: threading.Event | None = None) -> io.BufferedIOBase | io.RawIOBase:
@@ -140,7 +146,7 @@ class StoredReader(io.RawIOBase):
 
 
 def is_remote(address: str) -> bool:
-    """Whether an address is that of a store, and no path.
+    """Whether an address is the address of a store, rather than a path.
 
     >>> is_remote("s3://bucket/train"), is_remote("/data/train")
     (True, False)
@@ -228,7 +234,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _listed(address: str, item: dict[str, Any]) -> StoredFile:
     size = item.get("size")
     if item.get("type") == "directory" or not isinstance(size, int):
-        raise ArrnError(f"{address} is {'a folder' if size == 0 else 'of no known size'}, and should be a file")
+        wrong = "is a folder" if size == 0 else "has no size"
+        raise ArrnError(f"{address} {wrong}: it should be a file of known size")
     tags = ("ETag", "etag", "blob_id", "md5Hash", "LastModified", "mtime", "last_modified", "generation")
     return StoredFile(address, size, next((str(item[tag]) for tag in tags if item.get(tag)), ""))
 
@@ -248,7 +255,7 @@ def patiently(
 
     Raises:
         ArrnError: for what another try would not change: nothing is there, no credentials, a missing package.
-        RunError: for a store that did not answer in time.
+        StoreAwayError: for a store that did not answer in time.
     """
     given_up = given_up or threading.Event()
     store = "/".join(address.split("/")[:3])
@@ -263,12 +270,11 @@ def patiently(
             waited = time.monotonic() - began
             if waited + pause > patience or given_up.is_set():
                 _is_news(store, away=False)
-                raise RunError(
-                    f"{address} does not answer, tried for {waited:.0f} s: {first_line(error)}; what was written "
-                    "before is kept"
+                raise StoreAwayError(
+                    f"{address} does not answer, tried for {waited:.0f} s: {_why(address, error)}"
                 ) from error
             if pause == 0.25 and _is_news(store, away=True):
-                logger.warning("%s does not answer (%s): trying again", plain(address), plain(first_line(error)))
+                logger.warning("%s does not answer (%s): trying again", plain(address), plain(_why(address, error)))
         else:
             _is_news(store, away=False)
             return result
@@ -284,16 +290,28 @@ def _is_news(store: str, away: bool) -> bool:
     return known != away
 
 
-def _refusal(address: str, error: BaseException) -> str | None:
-    """What is wrong, in a line, if another try would not help; else None."""
-    protocol = address.partition("://")[0]
-    if isinstance(error, ArrnError):
-        return None if isinstance(error, RunError) else str(error)
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error and the errors that caused it."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or link.__context__
+    return chain
+
+
+def _why(address: str, error: BaseException) -> str:
+    """The reason that an error gives, in a line; fsspec's errors may name the address alone, and their causes more."""
+    lines = [first_line(each) for each in _chain(error)]
+    return next((line for line in lines if line != address), lines[0])
+
+
+def _refusal(address: str, error: BaseException) -> str | None:
+    """What is wrong, in a line, if another try would not help; else None."""
+    protocol = address.partition("://")[0]
+    if isinstance(error, ArrnError):
+        return None if isinstance(error, RunError) else str(error)
+    chain = _chain(error)
     if any(type(each).__name__ in _NO_CREDENTIALS for each in chain):
         return f"{address}: no credentials; {_WHOSE.get(protocol, 'log in there first')}"
     if isinstance(error, ImportError):
@@ -304,7 +322,8 @@ def _refusal(address: str, error: BaseException) -> str | None:
     untrusted = next((each for each in chain if isinstance(each, ssl.SSLCertVerificationError)), None)
     if untrusted is not None:
         why = first_line(untrusted)
-        return f"{address}: its certificate is not trusted ({why}); SSL_CERT_FILE names another authority"
+        advice = "to trust it, set SSL_CERT_FILE to the file of its authority"
+        return f"{address}: its certificate is not trusted ({why}); {advice}"
     status = next((code for each in chain if (code := _status(each)) is not None), None)
     if status == 404 or (status is None and _is_missing(chain)):
         bucket = "bucket" in str(error).lower() and "exist" in str(error).lower()

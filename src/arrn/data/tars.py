@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 
 from arrn.data.bounds import check_samples, numbered_classes
-from arrn.data.chunks import ChunkedSource, EncodedChunk
+from arrn.data.chunks import ChunkedSource, EncodedChunk, starts
 from arrn.data.decoding import PICTURES, PictureCodec
 from arrn.data.remembered import Remembered
 from arrn.data.sound import SoundCodec
@@ -27,34 +27,40 @@ from arrn.runtime.wav import Window
 _CHUNK_BYTES = 2**23  # of a stretch that is read at once
 _BLOCK_BYTES = 2**23  # of a tar that is read through
 _LONGEST_LABEL = 2**16
+_MOST_LABELS, _LARGEST_LABEL = 1000, 2**31 - 1  # labels of a tar that are no numbers and are noted; those that are
 _NO_LABEL = "has no label: its tar should hold a .cls with a whole number beside it, or a .json with a 'label'"
 
 
 @dataclass
 class _Members:
-    """What a tar holds: for each sample its key, its label (-1: none), and where its file lies (length -1: nowhere)."""
+    """What a tar holds: for each sample its key, its label (-1: none), and where its file lies (length -1: nowhere).
+
+    `odd` has what stands in the place of a label and is no whole number, by the sample's number in the tar, as text.
+    """
 
     suffix: str = ""
     keys: list[str] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    odd: dict[str, str] = field(default_factory=dict)
 
 
 class TarFiles(ChunkedSource):
     """Images, or sound, from tar files in the WebDataset convention, on disk or in a store.
 
-    The files of a sample lie one after another, and their names begin alike up to the first dot: `0017.jpg` and
-    `0017.cls`, a whole number, or `0017.json` with a "label". Other files are passed over. Opening reads each tar of
-    a store once through, and the headers in those on a disk; where samples lie is kept for later runs.
+    The files of a sample lie one after another, and their names are the same up to the first dot: `0017.jpg`, and
+    either `0017.cls`, which holds a whole number, or `0017.json` with a "label". Other files are ignored. Opening a tar
+    reads its headers on a disk, and the whole tar in a store. The places of the samples are kept for later runs.
 
     Args:
-        files: the files of the split, in order: paths, addresses, or what was listed.
+        files: the files of the split, in order: paths, addresses or `StoredFile`s.
         split: "train" or "test".
         name: the name of the set.
-        class_names: what the labels mean; by default "0" to the largest label.
-        window: what is heard of sound; by default one second at the rate of the first clip.
-        max_pixels: of an image; more are refused. None is 64 million.
+        class_names: a name for each class; by default "0" to the largest label.
+        window: the length and the sampling rate of the sound that is read from each clip; by default one second, at the
+            rate of the first clip.
+        max_pixels: the most pixels of an image; larger ones are refused. None is 64 million.
     """
 
     def __init__(
@@ -68,17 +74,24 @@ class TarFiles(ChunkedSource):
     ) -> None:
         self.files = tuple(map(file_at, files))
         if not self.files:
-            raise ArrnError("a set of tar files needs at least one, got none")
+            raise ArrnError("a set of tar files needs at least one file, got none")
         with ThreadPoolExecutor(AT_ONCE if is_remote(self.files[0].address) else 1) as pool:
             parts = list(pool.map(_members_of, self.files))
         self.empty = tuple(file.address for file, part in zip(self.files, parts, strict=True) if not part.keys)
         labels = torch.tensor([label for part in parts for label in part.labels], dtype=torch.int64)
         if not len(labels):
-            raise ArrnError(f"{self.files[0].address} holds no samples, files such as 0017.jpg beside 0017.cls")
+            raise ArrnError(
+                f"{self.files[0].address} holds no samples: it needs files such as 0017.jpg beside 0017.cls"
+            )
         suffix = _only_kind(self.files, parts)
+        firsts = starts(len(part.keys) for part in parts)
+        self._odd = {
+            first + int(n): text for first, part in zip(firsts, parts, strict=True) for n, text in part.odd.items()
+        }
         known = labels[labels >= 0]
         if class_names is None and not len(known):
-            raise ArrnError(f"{self.files[0].address} sample {parts[0].keys[0]} {_NO_LABEL}; no sample here has one")
+            file, key = next((file, part.keys[0]) for file, part in zip(self.files, parts, strict=True) if part.keys)
+            raise ArrnError(f"{file.address} sample {key}: {self._without_label(0)}; no sample of this set has a label")
         names = numbered_classes(known, self.files[0].address) if class_names is None else class_names
         super().__init__(name, split, names, labels)
         # As bytes and numbers, of which worker processes share one copy.
@@ -110,8 +123,14 @@ class TarFiles(ChunkedSource):
 
     def check_label(self, index: int) -> None:
         if int(self.labels[index]) == -1:
-            raise BadSample(self.where(index), _NO_LABEL)
+            raise BadSample(self.where(index), self._without_label(index))
         super().check_label(index)
+
+    def _without_label(self, index: int) -> str:
+        """What is wrong with a sample that has no label."""
+        if index not in self._odd:
+            return _NO_LABEL
+        return f"its label is {self._odd[index]}, and should be a whole number from 0 to {_LARGEST_LABEL:,}"
 
     def read_chunk(self, chunk: int, given_up: threading.Event | None = None) -> EncodedChunk:
         start, stop = self._spans[chunk]
@@ -168,12 +187,13 @@ def _only_kind(files: Sequence[StoredFile], parts: Sequence[_Members]) -> str:
 
 def _members_of(file: StoredFile) -> _Members:
     """What a tar holds, as it was written down before or else as it is read through."""
-    remembered = Remembered(file, "tar")
+    remembered = Remembered(file, "tar", "odd labels")
     document = remembered.recall()
     if document is not None:
-        with suppress(KeyError, TypeError):
+        with suppress(KeyError, TypeError, AttributeError):
             found = _Members(**document["members"])
-            if len({len(found.keys), len(found.labels), len(found.offsets), len(found.lengths)}) == 1:
+            alike = len({len(found.keys), len(found.labels), len(found.offsets), len(found.lengths)}) == 1
+            if alike and all(n.isdecimal() and isinstance(text, str) for n, text in found.odd.items()):
                 return found
     members = _read_through(file)
     remembered.keep({"members": vars(members)})
@@ -212,7 +232,9 @@ def _read_through(file: StoredFile) -> _Members:
                 elif members.labels[-1] == -1 and member.size <= _LONGEST_LABEL:
                     content = tar.extractfile(member)
                     assert content is not None
-                    members.labels[-1] = _label(content.read(), ending.lower())
+                    members.labels[-1], odd = _label(content.read(), ending.lower())
+                    if odd and len(members.odd) < _MOST_LABELS:
+                        members.odd[str(len(members.keys) - 1)] = odd
     except FileNotFoundError:
         raise ArrnError(f"{file.address} is missing") from None
     except ArrnError:
@@ -233,16 +255,18 @@ def _opened(file: StoredFile) -> Iterator[tarfile.TarFile]:
         yield tar
 
 
-def _label(content: bytes, ending: str) -> int:
-    """The label in a .cls or a .json; -1 where there is none."""
+def _label(content: bytes, ending: str) -> tuple[int, str]:
+    """The label in a .cls or a .json, and ""; -1 where there is none, and what there is in its place, if anything."""
+    found: Any = content.decode("utf-8", "replace").strip()
     try:
-        text = content.decode("utf-8").strip()
-        found = parse_json(text) if ending == "json" else int(text)
-        if isinstance(found, dict):
-            found = found.get("label", found.get("cls"))
+        found = parse_json(found) if ending == "json" else int(found)
     except (ValueError, ArrnError):
-        return -1
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 2**31 else -1
+        return -1, f"{found!r:.80}" if found else ""
+    if isinstance(found, dict):
+        found = found.get("label", found.get("cls"))
+    if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= _LARGEST_LABEL:
+        return found, ""
+    return -1, "" if found is None else f"{found!r:.80}"
 
 
 class _Blocks:

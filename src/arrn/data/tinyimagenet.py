@@ -26,10 +26,10 @@ _ANNOTATIONS = "val/val_annotations.txt"
 
 
 class TinyImageNet(Source):
-    """A split of TinyImageNet; its validation split is the test split, since the published test split has no labels.
+    """A split of TinyImageNet. The validation split serves as the test split, since the published one has no labels.
 
     Args:
-        files: its folder, or its archive.
+        files: the published folder, or the published archive.
         split: "train" or "test".
         name: the name of the set.
     """
@@ -99,7 +99,7 @@ def _annotated(files: Files, wnids: list[str]) -> tuple[list[str], list[str]]:
     try:
         lines = files.read(_ANNOTATIONS).decode().splitlines()
     except (OSError, UnicodeDecodeError):
-        raise ArrnError(f"{where} is missing or not a text: the labels of the validation images") from None
+        raise ArrnError(f"{where} is missing or not a text: it should list the labels of the images") from None
     paths, classes, known = [], [], set(wnids)
     for number, line in enumerate(lines, 1):
         columns = line.split("\t")

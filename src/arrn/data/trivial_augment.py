@@ -46,10 +46,10 @@ _LARGEST |= dict.fromkeys(_BLENDS, 0.99)
 class TrivialAugmentWide(nn.Module):
     """One of 14 operations with one of 31 magnitudes for each image, drawn and done on the device.
 
-    The operations, magnitudes and probabilities are those of ``torchvision.transforms.TrivialAugmentWide`` with its
-    defaults (nearest pixels, black outside) on tensors, and so are the pixels; only each image draws for itself. The
-    same kernels run whatever is drawn and the host waits for none, so a CUDA graph can hold them. Randomness comes
-    from torch's generator of the device.
+    The operations, magnitudes, probabilities and pixels are those of ``torchvision.transforms.TrivialAugmentWide`` on
+    tensors, with its defaults (nearest pixels, black outside). Here each image of a batch draws its own operation. The
+    same kernels run for all draws, and the host does not wait for them, so a CUDA graph can record them. Random numbers
+    come from torch's generator of the device.
 
     Shape: (batch, 1 or 3 channels, height, width), uint8, unchanged.
 

@@ -15,8 +15,8 @@ import torch
 
 from arrn.data.epochs import PlannedBatch, derive_seed
 
-WINDOW_BYTES = 2**28
-"""The encoded samples that a set is shuffled within by default, all lanes together: 256 MiB."""
+WINDOW_BYTES = 2**27
+"""The encoded samples that a set is shuffled within by default, all lanes together: 128 MiB."""
 
 _LANES = 8
 _SAMPLES_IN_ORDER = 4096  # among which those of one grid share batches when a set is read in order
@@ -24,11 +24,11 @@ _SAMPLES_IN_ORDER = 4096  # among which those of one grid share batches when a s
 
 @dataclass(frozen=True)
 class Windows:
-    """How far samples move.
+    """How far shuffling moves samples.
 
     Attributes:
-        lanes: into which a set is cut.
-        window: the samples of a lane by which one moves at most; 0 shuffles the whole set as one.
+        lanes: the number of lanes that a set is cut into.
+        window: the most places by which a sample moves within its lane; 0 shuffles the set as a whole.
     """
 
     lanes: int
@@ -36,16 +36,17 @@ class Windows:
 
     @classmethod
     def within(cls, lengths: Sequence[int], weights: Sequence[int], memory: int, processes: int = 1) -> Windows:
-        """What keeps the encoded samples that wait for their turn to about `memory` bytes.
+        """The windows with which the encoded samples that wait for their turn take about `memory` bytes.
 
-        There are 8 lanes, so the order is the same over 1, 2, 4 and 8 processes; more processes have a lane each,
-        and as much memory each as an eighth of `memory`. Chunks that are too large for that have fewer lanes.
+        There are 8 lanes, so the order is the same over 1, 2, 4 and 8 processes. With more processes there are at least
+        as many lanes as processes, and each lane still has an eighth of `memory`. There are fewer lanes where chunks
+        are too large for 8.
 
         Args:
-            lengths: the samples of each chunk.
-            weights: the bytes of each chunk.
-            memory: bytes, all lanes together.
-            processes: that share the batches.
+            lengths: the number of samples of each chunk.
+            weights: the number of bytes of each chunk.
+            memory: the bytes for all lanes together.
+            processes: the number of processes that share the batches.
 
         >>> Windows.within([100] * 1000, [10**7] * 1000, memory=2**28)
         Windows(lanes=8, window=471)
@@ -71,8 +72,8 @@ class Windows:
 
         Args:
             chunk_of: the chunk of each sample, int64 of shape (samples,).
-            seed: of the run.
-            epoch: counted from 0.
+            seed: the seed of the run.
+            epoch: the number of the epoch, counted from 0.
 
         >>> places, lanes = Windows(2, 4).order(torch.arange(6) // 2, seed=0, epoch=0)
         >>> sorted(places.tolist()), lanes.tolist()

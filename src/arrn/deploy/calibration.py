@@ -51,7 +51,7 @@ def read_cascade(folder: Path) -> Cascade | None:
             raise ArrnError(f"{path} was calibrated for other weights than those in the folder")
         return Cascade.from_json(document)
     except ArrnError as error:
-        logger.warning("the calibration of the cascade is left out: %s", plain(error))
+        logger.warning("the calibration of the cascade is ignored: %s", plain(error))
         return None
 
 
@@ -89,15 +89,15 @@ def calibrate(
     source: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> Cascade:
-    """Which levels and thresholds pay on inputs that were held out of training, and what they cost and bring.
+    """The levels and thresholds that are worth their cost on inputs held out of training, with cost and accuracy.
 
-    Set ``predictor.cascade`` to the result for its `budget` to work; `write_cascade` keeps it beside a network.
+    Set ``predictor.cascade`` to the result to use `budget`; `write_cascade` writes the result beside a network.
 
     Args:
-        predictor: of a network with several levels.
-        inputs: of those that the predictor takes, each at its own size.
+        predictor: the predictor of a network with several levels.
+        inputs: inputs that the predictor takes, each at its own size.
         labels: the number of each input's class.
-        source: which inputs these are, in words.
+        source: a description of the inputs, in words.
         progress: told the number of inputs done so far.
 
     Raises:
@@ -120,7 +120,7 @@ def _measure(
     costs = [predictor.cost(level) for level in levels]
     known = [cost for cost in costs if cost is not None]
     if len(levels) < 2 or len(known) < len(costs):
-        raise ArrnError("a cascade needs a network of several levels, such as an ARRN; this one has one way to run")
+        raise ArrnError("a cascade needs a network with several levels, such as an ARRN; this network skips no levels")
     right = np.zeros((len(labels), len(levels)), bool)
     confidences = np.zeros((len(labels), len(levels)))
     highest = np.zeros(len(labels), int)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arrn.errors import ArrnError
+from arrn.errors import ArrnError, plain
 from arrn.reading import read_json
 from arrn.signal.grid import Grid
+
+logger = logging.getLogger(__name__)
 
 FILES = ("evaluation.json", "accuracy.json")
 """What `arrn evaluate` writes into a run's folder, and what lies beside published weights."""
@@ -49,15 +52,28 @@ class Evaluated:
 
 
 def find_evaluation(folder: Path) -> Evaluated | None:
-    """The accuracies in a network's folder; None where there are none that can be read."""
+    """The accuracies in a network's folder; None where there are none. A damaged file is left out with a warning."""
     for name in FILES:
         try:
-            document = read_json(folder / name)
-            results = [_result(result) for result in document["results"] if _counts(result)]
-            return Evaluated(name, str(document["dataset"]), results, dict(document.get("provenance") or {}))
-        except (OSError, ArrnError, KeyError, TypeError, ValueError):
+            return _read(folder / name)
+        except FileNotFoundError:
             continue
+        except OSError as error:
+            wrong = f"{folder / name} cannot be read: {error.strerror or error}"
+        except ArrnError as error:
+            wrong = str(error)
+        except KeyError as error:
+            wrong = f"{folder / name} has no {error}"
+        except (TypeError, ValueError, OverflowError):
+            wrong = f"{folder / name} does not hold accuracies as `arrn evaluate` writes them"
+        logger.warning("%s; its accuracies are left out: `arrn evaluate` measures them again", plain(wrong))
     return None
+
+
+def _read(file: Path) -> Evaluated:
+    document = read_json(file)
+    results = [_result(result, file) for result in document["results"] if _counts(result)]
+    return Evaluated(file.name, str(document["dataset"]), results, dict(document.get("provenance") or {}))
 
 
 def _counts(result: Mapping[str, Any]) -> bool:
@@ -65,10 +81,10 @@ def _counts(result: Mapping[str, Any]) -> bool:
     return result["adapt"] is not False and result["resolution"] is not None
 
 
-def _result(result: Mapping[str, Any]) -> dict[str, Any]:
+def _result(result: Mapping[str, Any], file: Path) -> dict[str, Any]:
     accuracy, total = float(result["accuracy"]), int(result["total"])
     if not 0 <= accuracy <= 1 or total < 1:
-        raise ValueError(f"no accuracy of {total} samples: {accuracy}")
+        raise ArrnError(f"{file}: an accuracy is a share from 0 to 1 of at least 1 sample, got {accuracy} of {total}")
     return {
         "resolution": int(result["resolution"]),
         "policy": None if result["policy"] is None else str(result["policy"]),

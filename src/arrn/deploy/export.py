@@ -59,12 +59,12 @@ _BATCHES = (1, 3)
 
 @dataclass(frozen=True)
 class Exported:
-    """What came of an export.
+    """The result of an export.
 
     Attributes:
-        folder: where it is.
-        manifest: what is in it.
-        refused: what was not kept since it differed from PyTorch, a sentence each.
+        folder: the exported folder.
+        manifest: the description of the folder's files.
+        refused: a sentence for each file that was removed, since its answers differ from PyTorch's.
     """
 
     folder: Path
@@ -84,20 +84,20 @@ def export_network(
 ) -> Exported:
     """Writes one file for each level of a network, each with normalisation, resampling and softmax inside.
 
-    Every file is run at once, and its answers compared with PyTorch's: one that differs by more than `TOLERANCE` is
-    not kept.
+    Every file is run as soon as it is written, and its answers are compared with PyTorch's. A file whose answers differ
+    by more than `TOLERANCE` is removed.
 
     Args:
-        source: a finished run, or any folder that `arrn.save` wrote, or an address on the hub.
-        out: the new folder; one that holds an earlier export is replaced.
+        source: the folder of a finished run, or any folder that `arrn.save` wrote, or an address on the hub.
+        out: the new folder. A folder that holds an earlier export is replaced.
         target: "onnx", "pt2" or "executorch".
-        levels: the grids that files are wanted of, such as ["32", "16"]; None: all.
-        policy: another than the network's own, for sizes between two grids.
-        say: told what is done, a line each.
-        quantise: for ONNX, what adds 8-bit files, such as a `Quantiser`.
+        levels: the grids of the levels to export, such as ["32", "16"]; None exports all levels.
+        policy: the level for sizes between two grids: "exact" or "cheap". None is the network's own policy.
+        say: told each step, in a line.
+        quantise: for ONNX, a function that adds 8-bit files, such as a `Quantiser`.
 
     Raises:
-        ArrnError: for a network that cannot be exported, a folder with other files, and a package that is missing.
+        ArrnError: for a network that cannot be exported, a folder with other files, or a missing package.
     """
     source, out = locate(source), Path(out)
     if quantise is not None and target != "onnx":

@@ -77,7 +77,10 @@ def as_license(name: str) -> str:
     'mit'
     """
     if not _LICENSE.fullmatch(name):
-        raise ArrnError(f"{name!r:.80} is no license's name as the hub has them, such as mit, apache-2.0 or cc-by-4.0")
+        raise ArrnError(
+            f"{name!r:.80} is not the hub's name of a license: names are lower-case, such as mit, apache-2.0 or "
+            "cc-by-4.0"
+        )
     return name
 
 
@@ -179,7 +182,7 @@ def _use(facts: CardFacts) -> str:
 
 def _data(facts: CardFacts) -> str:
     if facts.dataset is None:
-        return "The folder that was published does not tell what the network was trained on."
+        return "The published folder does not say what the network was trained on."
     seed = "" if facts.seed is None else f", with seed {facts.seed}"
     normalised = (
         f"Inputs have mean {_numbers(facts.metadata.mean)} and standard deviation {_numbers(facts.metadata.std)} in "
@@ -190,7 +193,7 @@ def _data(facts: CardFacts) -> str:
 
 def _recipe(facts: CardFacts) -> str:
     if not facts.recipe:
-        return "The folder that was published holds no recipe."
+        return "The published folder holds no recipe."
     rows = [(markdown(name), markdown(value)) for name, value in facts.recipe.items()]
     return f"{_table(('setting', 'value'), rows)}\n\n`recipe.toml` holds the same settings."
 
@@ -219,8 +222,8 @@ def _accuracy(facts: CardFacts) -> str:
     where = f", on {markdown(machine_of(origin))}" if origin else ""
     told = (
         f"Measured on {markdown(dataset_name(facts.evaluated.dataset))} ({max(totals):,} samples at each "
-        f"resolution){where}. With the policy exact an input between two grids takes the higher level and loses "
-        "nothing; with cheap it takes the lower one."
+        f"resolution){where}. With the policy exact, an input between two grids enters at the higher level and loses "
+        "nothing; with the policy cheap, it enters at the lower level."
     )
     figure = "" if facts.figure is None else f"\n\n![Accuracy over resolution]({facts.figure})"
     return f"{told}\n\n{_table(head, rows)}{figure}"
@@ -243,12 +246,12 @@ def _cost(facts: CardFacts, resolution: int, policy: Any) -> str:
 
 def _limits(facts: CardFacts) -> str:
     limits = [
-        "It gives one of its classes to every input, also to inputs that show none of them.",
-        "Accuracy on other data than the table's is not known. Nobody has tested it for decisions about people.",
+        "The network assigns one of its classes to every input, including inputs that show none of these classes.",
+        "Accuracy on other data than the table's is not known. The network was not tested for decisions about people.",
     ]
     if facts.grids:
         limits.append(
-            f"Inputs above {format_grid(facts.grids[0])} are resampled to that grid: finer detail does not count."
+            f"Inputs above {format_grid(facts.grids[0])} are resampled to that grid: finer detail has no effect."
         )
     if facts.evaluated is not None and facts.evaluated.results:
         least = min(result["resolution"] for result in facts.evaluated.results)
@@ -259,7 +262,7 @@ def _limits(facts: CardFacts) -> str:
 def _license(facts: CardFacts) -> str:
     if facts.license == UNKNOWN:
         return "The owner named no license for these weights. Ask before you use them."
-    return f"{markdown(facts.license)}. The data that the network was trained on may have terms of their own."
+    return f"{markdown(facts.license)}. The data that the network was trained on may have other terms."
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -111,7 +111,7 @@ class Graph:
         for node in graph.node:
             if any(attribute.HasField("g") for attribute in node.attribute):
                 raise ArrnError(
-                    f"a part of the network branches on its numbers ({node.op_type}): it cannot be exported"
+                    f"the network chooses operations by computed values ({node.op_type}): it cannot be exported"
                 )
             for name in set(node.input) & set(stored) - set(names):  # only what is used is stored
                 names[name] = self.constant(numpy_helper.to_array(stored[name]))

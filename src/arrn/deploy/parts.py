@@ -51,7 +51,7 @@ class Parts:
         entrances: one for each level.
         levels: the modules that take the features of one level to the next.
         tail: from the features of the last level to the answers.
-        answers: probabilities of classes, or features where the network tells no classes apart.
+        answers: probabilities of classes, or features if the network returns no classes.
         reference: the network itself, for comparison; takes normalised inputs of any size.
         mean, std: of the inputs, divided by their full scale.
     """
@@ -153,7 +153,7 @@ def take_apart(
         ArrnError: for other networks, and where the normalisation is not known.
     """
     if metadata.mean is None or metadata.std is None:
-        raise ArrnError("the network does not tell how inputs are normalised: save it with Metadata(mean, std)")
+        raise ArrnError("the network does not say how inputs are normalised: save it with Metadata(mean, std)")
     if isinstance(model, SwitchableNetwork) or not isinstance(model, ARRN | ResampledNetwork):
         raise ArrnError(
             f"a {type(model).__name__} cannot be exported: export takes an ARRN, or a network of one fixed resolution"

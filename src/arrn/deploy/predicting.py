@@ -43,26 +43,30 @@ _WARM_UP = 5  # calls after which a CUDA graph is recorded, and one that replays
 
 
 class Predictor(AnyPredictor):
-    """Labels and probabilities from a trained network, for inputs of any and different sizes. Threads may share one.
+    """Classifies inputs of any sizes, mixed, by a trained network. Threads may share one predictor.
 
-    The inputs of one call are grouped by the level on which they enter, resampled to its grid and run together, by a
-    copy of the network cast to that level with its norms folded. Normalisation is that of the training.
+    The inputs of one call are grouped by the level at which they enter, resampled to the grid of this level and run
+    together, by a copy of the network that is cast to this level and has its norms folded. Inputs are normalised as in
+    training.
 
     Args:
-        network: a folder that `arrn.save` wrote, or of a finished run; an address on the hub, ``"hf://OWNER/NAME"``;
-            or a network with its `metadata`. A network is copied: later changes of it have no effect here.
-        device: "auto" (the first of cuda, mps and cpu that there is), "cpu", "cuda" or "mps".
-        policy: "exact" or "cheap", for inputs between two grids; None is the network's own.
+        network: a folder that `arrn.save` wrote; the folder of a finished run; an address on the hub,
+            ``"hf://OWNER/NAME"``; or a network with its `metadata`. A network is copied: later changes of the network
+            have no effect on the predictor.
+        device: "auto" (the first available device of cuda, mps and cpu), "cpu", "cuda" or "mps".
+        policy: the level for inputs between two grids: "exact" (the higher one) or "cheap" (the lower one). None is
+            the network's own policy.
         compile: compile each level for this machine (`arrn.nn.Frozen`). Batches are padded to 1, 2, 4, 8, ... inputs;
             each of these sizes compiles once per level, which takes up to a minute.
-        capture: on a GPU, record each level as a CUDA graph (`arrn.gpu.Replay`), padded in the same way.
-        metadata: normalisation and class names, in the place of the network's own.
+        capture: on a GPU, record each level as a CUDA graph (`arrn.gpu.Replay`). Batches are padded in the same way.
+        metadata: normalisation and class names, in place of the network's own.
         max_pixels: refuse images of more pixels, or volumes of more voxels. None is 64 million.
-        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop". None is the
+        aspect: how to fit inputs of other proportions than the grids: "stretch", "pad" or "crop". None is the
             choice that the network was trained with.
 
     Raises:
-        ArrnError: for a folder without a finished network, a network without normalisation, a device that is not there.
+        ArrnError: for a folder without a finished network, a network without normalisation, or a device that is not
+            available.
 
     >>> import arrn
     >>> model = arrn.create_model("arrn", sizes=(16, 8), features=(8, 16), num_classes=4)
@@ -87,7 +91,9 @@ class Predictor(AnyPredictor):
     ) -> None:
         self.device = device if isinstance(device, torch.device) else pick_device(device)
         if capture and self.device.type != "cuda":
-            raise ArrnError(f"capture records CUDA graphs, and the device is {self.device.type}: leave it out here")
+            raise ArrnError(
+                f"capture=True records CUDA graphs, but the device is {self.device.type}: leave out capture"
+            )
         folder: Path | None = None
         if isinstance(network, nn.Module):
             model = copy.deepcopy(unwrap(network))
@@ -95,12 +101,14 @@ class Predictor(AnyPredictor):
             folder = locate(network)
             model = _open(folder)
         if isinstance(model, Backbone):
-            raise ArrnError("a backbone gives feature maps, not the probabilities of classes: take the whole network")
+            raise ArrnError(
+                "a backbone returns feature maps instead of probabilities of classes: take the whole network"
+            )
         known = metadata or getattr(model, "metadata", None) or Metadata()
         if known.mean is None or known.std is None:
             raise ArrnError(
-                f"{'this network' if folder is None else folder} does not tell how inputs are normalised: give "
-                "metadata=arrn.metadata.Metadata(mean=..., std=...), one number per channel each"
+                f"{'this network' if folder is None else folder} does not say how inputs are normalised: give "
+                "metadata=arrn.metadata.Metadata(mean=..., std=...), with one number for each channel"
             )
         channels = len(known.mean)
         known.check_channels(channels_of(model))
@@ -164,7 +172,9 @@ class Predictor(AnyPredictor):
             many = self._at_once(level)
             logits = torch.cat([run(ready[first : first + many]) for first in range(0, len(ready), many)])
             if logits.ndim != 2:
-                raise ArrnError(f"the network gives {tuple(logits.shape)}, and should give (inputs, classes)")
+                raise ArrnError(
+                    f"the network returned shape {tuple(logits.shape)}, and should return (inputs, classes)"
+                )
             for place, row in zip(_in_stacks(signals, places), logits.float().softmax(dim=1), strict=True):
                 found[place] = row
         probabilities: Array = torch.stack([row for row in found if row is not None]).cpu().numpy()

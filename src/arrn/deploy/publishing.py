@@ -53,18 +53,19 @@ def push_to_hub(
 ) -> str:
     """Publishes a network on the Hugging Face hub, with a model card written from what its folder holds.
 
-    One commit holds model.safetensors, config.json, README.md (the card), and where the folder has them recipe.toml,
+    One commit holds model.safetensors, config.json, README.md (the card), and if the folder has them recipe.toml,
     the accuracies, the cascade's thresholds and the figure. Nothing else is uploaded; names of files on this machine
-    are left out. A card that is there already is replaced.
+    are left out. A card that the repository has already is replaced.
 
     Args:
-        model: a network; or a finished run, or a folder that `arrn.save` wrote, which can tell more.
-        address: the repository, OWNER/NAME or hf://OWNER/NAME; it is made if it does not exist.
-        license: the license of the weights, by the hub's name for it, such as ``"mit"``.
-        private: whether a repository that is made now is private.
+        model: a network; or the folder of a finished run, or a folder that `arrn.save` wrote. The card says more about
+            the network of a folder.
+        address: the repository, OWNER/NAME or hf://OWNER/NAME. The repository is made if it does not exist.
+        license: the license of the weights, by the hub's name for the license, such as ``"mit"``.
+        private: whether a new repository is private.
         token: the token of the hub; by default the variable ``HF_TOKEN``, or the token that ``hf auth login`` stored.
         message: the message of the commit.
-        metadata: for a network, as `arrn.save` takes it.
+        metadata: the metadata of a network, as `arrn.save` takes them; a folder holds its own.
         figure: a PNG file for the card; by default evaluation.png or accuracy.png in the folder.
         imports: modules of your own that build networks, as `arrn.load` takes them.
 
@@ -72,8 +73,8 @@ def push_to_hub(
         The address with the commit, which `arrn.load` takes.
 
     Raises:
-        ArrnError: for a folder without a finished network, an address or license that is none, no token, a token
-            without permission, and a hub that cannot be reached.
+        ArrnError: for a folder without a finished network, a malformed address or license name, a missing token, a
+            token without permission, or a hub that cannot be reached.
 
     >>> import arrn
     >>> arrn.push_to_hub("runs/birds", "birds")
@@ -91,7 +92,7 @@ def push_to_hub(
                 save(model, folder, metadata)
                 return _publish(folder, place, license, private, token, message, figure)
         if metadata is not None:
-            raise ArrnError("metadata goes with a network; a folder holds its own: leave it out")
+            raise ArrnError("metadata is for a network, and a folder holds its own metadata: leave out metadata")
         return _publish(Path(model), place, license, private, token, message, figure)
 
 
@@ -209,7 +210,7 @@ def _figure(folder: Path, given: str | os.PathLike[str] | None) -> bytes | None:
         return None
     content = _read(path, read_bytes)
     if not content.startswith(_PNG):
-        raise ArrnError(f"the figure {path} is no PNG file")
+        raise ArrnError(f"the figure {path} is not a PNG file")
     return content
 
 
@@ -217,7 +218,7 @@ def _public(path: Path) -> bytes:
     """A document of numbers without what it tells of the owner's files."""
     document = _read(path, read_json)
     if not isinstance(document, dict):
-        raise ArrnError(f"{path} should hold an object of JSON: remove it, or write it again")
+        raise ArrnError(f"{path} should hold a JSON object: remove the file, or write it again")
     kept = {name: value for name, value in document.items() if name not in _PRIVATE}
     if isinstance(kept.get("dataset"), str):
         kept["dataset"] = dataset_name(kept["dataset"])

@@ -97,7 +97,7 @@ class Quantiser:
     def __call__(self, folder: Path, parts: Parts, manifest: Manifest, say: Say) -> Manifest:
         """The manifest with what came of each level; files that are kept lie in the folder."""
         if manifest.output != "probabilities":
-            raise ArrnError("the network tells no classes apart: the accuracy of 8-bit files cannot be measured")
+            raise ArrnError("the network returns no classes, so the accuracy of 8-bit files cannot be measured")
         levels = []
         for entry in manifest.levels:
             found = self._level(folder, parts, entry)

@@ -26,13 +26,13 @@ _SECONDS_BETWEEN_CALLS, _MOST_SILENCE = 5.0, 30.0
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run needs of a machine, and how many may be at work.
+    """The device and the cores that each run needs, and the most runs at the same time.
 
     Attributes:
-        device: "auto", "cpu" or "cuda"; "auto" is GPUs where the cluster has any.
-        jobs_per_gpu: how many runs share a GPU.
-        cpus_per_job: cores of the processor for each.
-        at_once: the most runs at a time over all machines, None for as many as fit.
+        device: "auto", "cpu" or "cuda"; "auto" takes GPUs where the cluster has any.
+        jobs_per_gpu: the number of runs that share a GPU.
+        cpus_per_job: the processor cores of each run.
+        at_once: the most runs at the same time over all machines; None for as many as fit.
     """
 
     device: str = "auto"
@@ -41,7 +41,7 @@ class Needs:
     at_once: int | None = None
 
     def resources(self, machines: Sequence[dict[str, float]]) -> dict[str, float]:
-        """What Ray is asked for, given what each machine has.
+        """The resources that each run asks Ray for, given the resources of each machine.
 
         >>> Needs(jobs_per_gpu=3).resources([{"CPU": 8}, {"CPU": 8, "GPU": 2}])
         {'CPU': 1, 'GPU': 0.3333}
@@ -53,7 +53,7 @@ class Needs:
 
 
 def count_slots(needed: dict[str, float], machines: Sequence[dict[str, float]]) -> int:
-    """How many runs that need so much fit on the machines at once.
+    """The number of runs that fit on the machines at the same time, if each needs these resources.
 
     >>> count_slots({"CPU": 1, "GPU": 0.3333}, [{"CPU": 8}, {"CPU": 8, "GPU": 2}, {"CPU": 4, "GPU": 2}])
     10
@@ -71,15 +71,15 @@ class _Running:
 
 
 class ClusterLostError(Exception):
-    """The cluster is no longer there."""
+    """The cluster no longer answers."""
 
 
 class RayCluster:
     """A place for runs: the machines of a Ray cluster. `on_cluster` gives one.
 
     Args:
-        needs: of each run.
-        storage: that keeps the runs' folders, None where all machines share the folders.
+        needs: the needs of each run.
+        storage: keeps the runs' folders; None where all machines share the folders.
     """
 
     def __init__(self, needs: Needs, storage: Storage | None) -> None:
@@ -218,17 +218,17 @@ class RayCluster:
 
 @contextmanager
 def on_cluster(address: str, needs: Needs, jobs: Sequence[Job], storage: Storage | None) -> Iterator[RayCluster]:
-    """Within it there is a connection to the cluster, whose machines were found to have what the jobs need.
+    """A context with a connection to a Ray cluster, whose machines were checked for all that the jobs need.
 
     Args:
         address: "auto" for the cluster that this machine belongs to, or HOST:PORT.
-        needs: of each run.
-        jobs: that are to be carried out; more of their kind may follow.
-        storage: that keeps the runs' folders, None where all machines share the folders.
+        needs: the needs of each run.
+        jobs: the jobs to carry out; similar jobs may follow.
+        storage: keeps the runs' folders; None where all machines share the folders.
 
     Raises:
         ArrnError: where there is no such cluster, or one of its machines lacks something.
-        RunError: when the cluster is lost.
+        RunError: when the cluster no longer answers.
     """
     with connected(address) as ray:
         machines = machines_of(ray)
@@ -241,7 +241,7 @@ def on_cluster(address: str, needs: Needs, jobs: Sequence[Job], storage: Storage
             yield RayCluster(needs, storage)
         except (ray.exceptions.RayError, ClusterLostError) as error:
             raise RunError(
-                f"{named(address)} was lost ({in_words(error)}); the runs have checkpoints: the same command goes on "
+                f"{named(address)} was lost ({in_words(error)}); the runs keep their checkpoints: repeat the command "
                 "when the cluster is back"
             ) from error
 

@@ -54,7 +54,7 @@ def machines_of(ray: ModuleType) -> list[ClusterMachine]:
 
 @contextmanager
 def connected(address: str) -> Iterator[ModuleType]:
-    """Within it, this process is connected to the cluster; gives the module `ray`.
+    """A context in which this process is connected to the cluster; gives the module `ray`.
 
     Raises:
         ArrnError: where Ray is not installed, or cannot connect.
@@ -67,8 +67,8 @@ def connected(address: str) -> Iterator[ModuleType]:
         _check_loopback(ray, address)
     elif (remembered := _remembered(ray)) and not answers(remembered):
         raise ArrnError(
-            f"the Ray cluster of this machine was at {remembered}, where nothing answers any more: `ray start --head` "
-            "starts another one"
+            f"the Ray cluster of this machine, at {remembered}, no longer answers: start a new cluster with "
+            "`ray start --head`"
         )
     on_main_thread = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
@@ -90,7 +90,7 @@ def connected(address: str) -> Iterator[ModuleType]:
 
 
 def named(address: str) -> str:
-    """What messages call the cluster.
+    """The name of the cluster in messages.
 
     >>> named("auto"), named("10.0.0.1:6379")
     ('the Ray cluster of this machine', 'the Ray cluster at 10.0.0.1:6379')
@@ -113,7 +113,7 @@ def _remembered(ray: ModuleType) -> str:
 
 
 def answers(address: str) -> bool:
-    """Whether somebody listens at HOST:PORT."""
+    """Whether a program listens at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
@@ -138,7 +138,7 @@ def _check_address(address: str) -> None:
         why = getattr(error, "strerror", None) or str(error)
         raise ArrnError(f"there is no Ray cluster at {address} ({why}); `ray start --head` starts one") from None
     if len(answer) < 4 or answer[3] != _SETTINGS_FRAME:
-        raise ArrnError(f"what answers at {address} is no Ray cluster: the port of a cluster's head is usually 6379")
+        raise ArrnError(f"{address} answers, but is not a Ray cluster: the port of a cluster's head is usually 6379")
 
 
 def _check_loopback(ray: ModuleType, address: str) -> None:
@@ -148,7 +148,7 @@ def _check_loopback(ray: ModuleType, address: str) -> None:
         taken = str(ray._private.services.canonicalize_bootstrap_address(address))
     if taken != address and not answers(taken):
         raise ArrnError(
-            f"Ray takes {address} for {taken}, where nothing answers: start the cluster's head without "
+            f"Ray replaces {address} by {taken}, where nothing answers: start the cluster's head without "
             "--node-ip-address 127.0.0.1"
         )
 
@@ -212,7 +212,9 @@ def _check(seen: dict[str, Any], storage: Storage | None) -> None:
     if seen["problem"]:
         raise ArrnError(plain(f"the machine {host} of the cluster cannot run arrn: {seen['problem']}"))
     if seen["arrn"] != __version__:
-        raise ArrnError(f"the machine {host} of the cluster has arrn {seen['arrn']}, this one {__version__}")
+        raise ArrnError(
+            f"the machine {host} of the cluster has arrn {seen['arrn']}, but this machine has arrn {__version__}"
+        )
     if seen["storage"] and storage is not None:
         raise ArrnError(plain(f"the machine {host} of the cluster cannot read {storage.address}: {seen['storage']}"))
     if seen["unseen"]:
@@ -222,7 +224,9 @@ def _check(seen: dict[str, Any], storage: Storage | None) -> None:
             "that all machines share, or --storage with an address such as s3://bucket/runs"
         )
     if seen["missing"]:
-        raise ArrnError(f"the machine {host} of the cluster has no {seen['missing'][0]}: the data must be on each")
+        raise ArrnError(
+            f"the machine {host} of the cluster has no {seen['missing'][0]}: the data must lie there on each machine"
+        )
 
 
 @contextmanager

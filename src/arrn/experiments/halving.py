@@ -1,4 +1,4 @@
-"""Successive halving: many designs are trained for a few epochs, the best of them anew for more."""
+"""Successive halving: many designs are trained for a few epochs, then the best of them again for more epochs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from arrn.experiments.sweep import Standing, design_name, rank
 from arrn.training import Recipe
 
 FACTOR = 3
-"""Each round keeps one design of so many, and trains it for so many times the epochs."""
+"""Each round keeps one design of three, and trains it for three times the epochs."""
 
 
 class Designs(Protocol):
     """Where designs come from."""
 
     def ask(self, room: int) -> list[Mapping[str, Any]]:
-        """Designs to try next, as options of the generic model; none while it waits to be told, or at the end.
+        """The designs to try next, as options of the generic model. None come while results are awaited, or at the end.
 
         Args:
-            room: how many runs could start at once.
+            room: the number of runs that could start now.
         """
 
     def tell(self, name: str, standing: Standing | None) -> None:
-        """How a design did in the first round; None where its runs failed."""
+        """Takes the standing of a design after the first round; None where its runs failed."""
 
 
 class EveryDesign:
@@ -45,7 +45,7 @@ class EveryDesign:
         return asked
 
     def tell(self, name: str, standing: Standing | None) -> None:
-        """Makes no difference."""
+        """Does nothing: the designs are fixed."""
 
 
 def round_epochs(epochs: int, rounds: int) -> list[int]:
@@ -64,7 +64,7 @@ def round_epochs(epochs: int, rounds: int) -> list[int]:
 
 
 def kept_of(count: int) -> int:
-    """How many designs go on of so many.
+    """The number of designs, of `count`, that reach the next round.
 
     >>> kept_of(40), kept_of(3), kept_of(1)
     (14, 1, 1)
@@ -73,7 +73,7 @@ def kept_of(count: int) -> int:
 
 
 def shortened(recipe: Recipe, epochs: int) -> Recipe:
-    """The recipe for another number of epochs: its whole schedule, with as large a part of it for warming up."""
+    """The recipe for another number of epochs: the whole schedule, with the same share of epochs that warm up."""
     return recipe.with_options({"warm_up": recipe.warm_up * epochs / recipe.epochs, "epochs": epochs})
 
 
@@ -82,8 +82,8 @@ class Round:
     """A round of the search.
 
     Attributes:
-        epochs: that each design is trained for.
-        standings: of the designs that have ended, best first.
+        epochs: the number of epochs that each design is trained for.
+        standings: the standings of the designs that have ended, best first.
     """
 
     epochs: int
@@ -91,16 +91,16 @@ class Round:
 
 
 class Halving:
-    """The jobs of a search, round by round; `more` is for `supervise`.
+    """The jobs of a search, round by round. `supervise` takes the method `more`.
 
-    A design trains anew in each round, with the whole schedule of the learning rate: networks are compared when they
-    are finished. With one round, every design is trained for all of the epochs.
+    A design is trained from the start in each round, with the whole schedule of the learning rate, so that finished
+    networks are compared. With one round, every design is trained for all epochs.
 
     Args:
-        designs: where designs come from.
-        epochs: of each round, see `round_epochs`.
-        jobs_of: gives the jobs of a design, one for each seed, with its name and its epochs.
-        objectives: that designs are judged by.
+        designs: gives the designs.
+        epochs: the epochs of each round (`round_epochs`).
+        jobs_of: makes the jobs of a design from its name, its options and its epochs, one job for each seed.
+        objectives: the objectives that designs are judged by.
     """
 
     def __init__(

@@ -58,17 +58,17 @@ _COMPARED = 256  # images whose logits are compared with and without adaptation
 
 @dataclass(frozen=True)
 class Job:
-    """One run to be carried out.
+    """One run to carry out.
 
     Attributes:
-        name: its own among the runs on a data set.
-        settings: what is trained, on what, how.
+        name: the name of the run, unique among the runs on a data set.
+        settings: the network, the data set and the recipe.
         out: the folder of all runs.
         results: the folder of all results.
-        experiments: those that it belongs to, if any.
-        split: that it is evaluated on.
-        machine: device and the like.
-        command: that does it again.
+        experiments: the experiments that the run belongs to, if any.
+        split: the split that the network is evaluated on.
+        machine: the device and other settings of this machine.
+        command: the command that repeats the run.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Job:
 
     @property
     def dataset(self) -> str:
-        """The data set's name, which the result lies under."""
+        """The data set's name, which is also the name of the folder of its results."""
         return Path(self.settings.dataset).name
 
     @property
@@ -97,17 +97,17 @@ class Job:
 
     @property
     def file(self) -> Path:
-        """What its process is given."""
+        """The job's file, which its process reads."""
         return self.folder.with_name(f"{self.title}.job.json")
 
     @property
     def output(self) -> Path:
-        """What its process says."""
+        """The file of the messages of its process."""
         return self.folder.with_name(f"{self.title}.txt")
 
     @property
     def lock(self) -> Path:
-        """The file that a process at work on it holds."""
+        """The lock that a process holds while it works on the job."""
         return self.folder.with_name(f"{self.title}.lock")
 
     def read_result(self) -> Result | None:
@@ -132,7 +132,7 @@ class Job:
         result = read_result(path)
         if differences := differences_from(result, self.settings):
             raise ArrnError(
-                f"{path} is of a run with other settings: {'; '.join(differences)}; "
+                f"{path} is the result of a run with other settings: {'; '.join(differences)}; "
                 "remove it, or give another --results"
             )
         return result
@@ -213,16 +213,16 @@ def carry_out(
     say: Callable[[str], None] = lambda text: None,
     patience: float = 0.0,
 ) -> Path:
-    """Trains, or goes on training, then evaluates; returns the file of the result.
+    """Trains a network, or continues its training, then evaluates it; returns the file of the result.
 
     Args:
-        job: what to carry out.
-        watcher: told of the progress.
-        say: told, in a line, of what a user should know.
-        patience: seconds to wait for another process that is at work on the job.
+        job: the job to carry out.
+        watcher: sees the progress.
+        say: called with messages for the user, a line each.
+        patience: seconds to wait for another process that works on the job.
 
     Raises:
-        ArrnError: for input that cannot be right.
+        ArrnError: for wrong input.
         RunError: for a run that had to stop.
     """
     device = pick_device(job.machine.device)

@@ -1,4 +1,4 @@
-"""What designs are judged by, one thing or several: which of them none beats, and which are worth more training."""
+"""The objectives that designs are judged by: which designs are on the Pareto front, and which are trained further."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _KNOWN = "accuracy, accuracy@N for a resolution N, each (accuracy at each resolu
 
 @dataclass(frozen=True)
 class Objective:
-    """Something that designs are judged by.
+    """A number that designs are judged by.
 
     Attributes:
-        name: such as "accuracy@16".
-        highest: whether more is better.
-        value: of a design.
+        name: the name, such as "accuracy@16".
+        highest: whether larger values are better.
+        value: computes the number of a design.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Objective:
     value: Callable[[Standing], float]
 
     def loss(self, standing: Standing) -> float:
-        """The value, turned so that less is better."""
+        """The value, or its negative where larger values are better: less is always better."""
         return -self.value(standing) if self.highest else self.value(standing)
 
 
@@ -53,7 +53,7 @@ def read_objectives(text: str, resolutions: Sequence[int]) -> tuple[Objective, .
         resolutions: at which designs are evaluated.
 
     Raises:
-        ArrnError: for a name that is none, or a resolution that is not evaluated.
+        ArrnError: for an unknown name, or a resolution at which designs are not evaluated.
     """
     return tuple({objective.name: objective for objective in _read(text, resolutions)}.values())
 
@@ -65,27 +65,28 @@ def _read(text: str, resolutions: Sequence[int]) -> Iterator[Objective]:
         elif name.startswith("accuracy@"):
             number = name.removeprefix("accuracy@")
             if number not in map(str, resolutions):
-                raise ArrnError(f"designs are evaluated at {', '.join(map(str, resolutions))}; got {name!r:.80}")
+                known = ", ".join(map(str, resolutions))
+                raise ArrnError(f"the resolutions of this search are {known}; got {name!r:.80}")
             yield accuracy_at(int(number))
         else:
             found = next((each for each in (MEAN_ACCURACY, MULTIPLY_ADDS, PARAMETERS) if each.name == name), None)
             if found is None:
-                raise ArrnError(f"objectives are {_KNOWN}; got {name!r:.80}")
+                raise ArrnError(f"the objectives are {_KNOWN}; got {name!r:.80}")
             yield found
 
 
 def find_front(standings: Sequence[Standing], objectives: Sequence[Objective] = USUAL) -> list[Standing]:
-    """The designs that no other one beats: is as good in every objective and better in one. Cheapest first."""
+    """The Pareto front, cheapest first: no other design is as good in every objective and better in one."""
     front = _fronts(standings, objectives)[0] if standings else []
     return sorted(front, key=lambda standing: (standing.multiply_adds, -standing.mean_accuracy))
 
 
 def choose_best(standings: Sequence[Standing], count: int, objectives: Sequence[Objective] = USUAL) -> list[Standing]:
-    """The `count` designs that are worth more training.
+    """The `count` designs that are worth more training, by NSGA-II's rules.
 
-    First those that none beats, then those that only the former beat, and so on. Of designs that are equal in this,
-    those with the most unlike neighbours come first, so that what is chosen spans the trade between the objectives
-    (NSGA-II's crowding distance); the best in each objective is always among them.
+    The Pareto front comes first, then the front of the remaining designs, and so on. Within a front, designs with the
+    largest crowding distance come first, so the chosen designs spread over the trade-off between the objectives. The
+    best design of each objective leads its front.
     """
     chosen: list[Standing] = []
     for front in _fronts(standings, objectives):

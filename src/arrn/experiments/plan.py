@@ -54,10 +54,10 @@ _LARGE = 128  # from this size on, the stem that networks have for ImageNet suit
 
 
 def check_reproduced(dataset: str) -> DatasetFacts:
-    """The facts of a data set that there are experiments on.
+    """The facts of a data set of the experiments.
 
     Raises:
-        ArrnError: for another one.
+        ArrnError: for a data set without experiments.
     """
     if dataset not in REPRODUCED:
         raise unknown_name("data set of the experiments", dataset, REPRODUCED)
@@ -65,7 +65,7 @@ def check_reproduced(dataset: str) -> DatasetFacts:
 
 
 def resolutions_for(size: int, dataset: str = "") -> tuple[int, ...]:
-    """Where networks for samples of `size` are evaluated, highest first; some data sets have their own.
+    """The resolutions at which networks for samples of `size` are evaluated, highest first. Some data sets have others.
 
     >>> resolutions_for(32)
     (32, 28, 24, 20, 16, 12, 8, 6, 4)
@@ -76,14 +76,14 @@ def resolutions_for(size: int, dataset: str = "") -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of the experiments; those that need the same network share it.
+    """A run of the experiments. Experiments that need the same network share its run.
 
     Attributes:
-        name: its own among the runs on a data set.
-        experiments: those of `EXPERIMENTS` that use it.
-        model: a name, as `arrn.create_model` takes it.
-        options: of the model.
-        recipe: what differs from the data set's recipe.
+        name: the name of the run, unique among the runs on a data set.
+        experiments: the experiments, of `EXPERIMENTS`, that use the run.
+        model: the name of the network, as `arrn.create_model` takes it.
+        options: the options of the network.
+        recipe: the differences from the data set's recipe.
     """
 
     name: str
@@ -99,11 +99,11 @@ def settings_of(
     """The settings of a run of the plan.
 
     Args:
-        run: of the plan.
-        dataset: its name.
-        seed: of everything random.
-        data: the root of the data set, None for its own place.
-        epochs: instead of the recipe's; a shorter run warms up for as large a part of it.
+        run: a run of the plan.
+        dataset: the name of the data set.
+        seed: the seed of all random numbers.
+        data: the root of the data set; None for its default place.
+        epochs: another number of epochs than the recipe's. The share of epochs that warm up stays the same.
 
     >>> settings_of(plan("cifar10")[0], "cifar10", epochs=5).recipe.epochs
     5
@@ -115,7 +115,7 @@ def settings_of(
 
 
 def plan(dataset: str) -> list[PlannedRun]:
-    """Every run on a data set, in the order in which they are worth running.
+    """Every run on a data set, the most informative runs first.
 
     >>> [run.name for run in plan("cifar10")][:3]
     ['arrn_cifar10', 'arrn_cifar10-no-dropout', 'resnet18']
@@ -235,15 +235,15 @@ def _frontier(size: int) -> list[PlannedRun]:
 
 
 def choose(runs: Sequence[PlannedRun], experiment: str, only: Sequence[str] = ()) -> list[PlannedRun]:
-    """The runs of one experiment, or of "all"; of those, the named ones.
+    """The runs of one experiment, or of all experiments.
 
     Args:
-        runs: to choose from.
+        runs: the runs to choose from.
         experiment: one of `EXPERIMENTS`, or "all".
-        only: names, or patterns such as "specialist-*"; none is every run.
+        only: names of runs, or patterns such as "specialist-*"; without any, every run is chosen.
 
     Raises:
-        ArrnError: for an experiment or a name that there is not.
+        ArrnError: for an unknown experiment, and for a name or pattern that no run matches.
     """
     if experiment not in (*EXPERIMENTS, "all"):
         raise unknown_name("experiment", experiment, (*EXPERIMENTS, "all"))

@@ -22,30 +22,32 @@ EXPERIMENTS = ("robustness", "rivals", "efficiency", "generalization", "ablation
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: what was trained, how, and what came of it.
+    """A finished run of the experiments: the network, its training, its accuracy and its cost.
 
     Attributes:
-        name: of the run in the plan, such as "arrn_cifar10-no-dropout"; a data set, a name and a seed are one run.
-        experiments: those of `EXPERIMENTS` that it belongs to.
-        model: {"name": as `create_model` takes it, "options": all of them}.
-        kernel: "perfect", "fair" or "poor"; None for a network without one.
-        dropout: Laplacian dropout's p, 0 for none; None for a network that is no ARRN.
-        dataset: its name.
-        split: that it was evaluated on.
-        seed: of everything random.
-        recipe: the resolved one, by option.
-        parameters: {"base": what the lowest resolution needs, "total": all}; the same unless it is an ARRN.
-        multiply_adds: of one image: {"resolution", "adapt", "multiply_adds"}.
+        name: the run's name in the plan, such as "arrn_cifar10-no-dropout". A data set, a name and a seed name one run.
+        experiments: the experiments, of `EXPERIMENTS`, that the run belongs to.
+        model: {"name": as `create_model` takes it, "options": all options of the network}.
+        kernel: "perfect", "fair" or "poor"; None for a network without a kernel.
+        dropout: the rate p of Laplacian dropout, 0 for none; None for a network that is not an ARRN.
+        dataset: the name of the data set.
+        split: the split that the network was evaluated on.
+        seed: the seed of all random numbers.
+        recipe: every option of the recipe, with its value.
+        parameters: {"base": the parameters that run at the lowest resolution, "total": all parameters}; the two are
+            equal unless the network is an ARRN.
+        multiply_adds: the multiply-adds of one image: {"resolution", "adapt", "multiply_adds"}.
         report: the evaluation, with accuracies, intervals, agreement and levels.
-        training_seconds: of all epochs together.
-        provenance: where it was trained: hardware, versions, commit.
-        command: that does it again.
-        discrepancies: relative difference of the logits with and without adaptation, at the run's policy, over the
-            first test images: {"resolution", "discrepancy"}; for an ARRN.
-        timings: inference over the whole split: {"resolution", "adapt", "seconds" (the median), "lower" and "upper"
-            (quartiles), "samples", "batch_size", "precision", "device" (the GPU or processor)}; where measured.
-        own_kernel: the report's results once more, with samples lowered by the network's own kernel instead of the
-            perfect one; for an ARRN with another kernel.
+        training_seconds: the time of all epochs together.
+        provenance: the hardware, the versions and the commit of the training.
+        command: the command that repeats the run.
+        discrepancies: for an ARRN, the relative difference of the logits with and without adaptation, at the run's
+            policy, over the first test images: {"resolution", "discrepancy"}.
+        timings: where measured, the time of inference over the whole split: {"resolution", "adapt", "seconds" (the
+            median), "lower" and "upper" (quartiles), "samples", "batch_size", "precision", "device" (the GPU or
+            processor)}.
+        own_kernel: for an ARRN with another kernel than the perfect one, the report's results for samples that were
+            lowered by the network's own kernel.
     """
 
     name: str
@@ -81,7 +83,7 @@ class Result:
         """The report's entries at the run's own policy, lowest resolution first.
 
         Args:
-            adapt: whether levels are skipped; a network that is no ARRN has the one way to run.
+            adapt: whether levels are skipped; without effect on a network that is not an ARRN.
         """
         wanted = (adapt, self.recipe["policy"]) if self.adaptive else (None, None)
         found = [r for r in self.report.results if (r["adapt"], r["policy"]) == wanted and r["resolution"] is not None]
@@ -92,7 +94,7 @@ class Result:
         return {point["resolution"]: point["accuracy"] for point in self.points(adapt)}
 
     def lowered_by_own_kernel(self) -> Result | None:
-        """The same result with samples lowered by the network's own kernel; None where that was not evaluated."""
+        """The result for samples lowered by the network's own kernel; None where these were not evaluated."""
         if self.kernel == "perfect":
             return self
         if not self.own_kernel:
@@ -101,23 +103,23 @@ class Result:
 
     @property
     def full_recipe(self) -> dict[str, Any]:
-        """The recipe as JSON holds it, with the defaults of options that are newer than the result."""
+        """The recipe as JSON stores it. Options that are newer than the result have their defaults."""
         complete: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(PAPER_CIFAR) | dict(self.recipe)))
         return complete
 
     def document(self) -> dict[str, Any]:
-        """The result as JSON holds it."""
+        """The result as JSON stores it."""
         plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
         return plain | {"report": self.report.document(), "experiments": list(self.experiments)}
 
 
 def result_path(folder: Path, dataset: str, name: str, seed: int) -> Path:
-    """Where a result lies below the folder of all results."""
+    """The file of a result in the folder of all results."""
     return folder / dataset / f"{name}-seed{seed}.json"
 
 
 def write_result(result: Result, folder: Path) -> Path:
-    """Writes a result below `folder`, whole or not at all; returns its file."""
+    """Writes a result into `folder` and returns its file. A failed write leaves no part of a file."""
     path = result_path(folder, result.dataset, result.name, result.seed)
     with writing_to(path):
         write_document(path, FORMAT, FORMAT_VERSION, result.document())
@@ -128,7 +130,7 @@ def read_result(path: Path) -> Result:
     """Reads one result.
 
     Raises:
-        ArrnError: names the file, and the field that is not what it should be.
+        ArrnError: for a file that is not a result; the error names the file and the wrong field.
     """
     document = {"own_kernel": []} | read_document(path, FORMAT, FORMAT_VERSION)  # older files do not have it
     check_shape(document, RESULT_SHAPE, str(path))
@@ -150,7 +152,7 @@ def _check_answers(result: Result, where: str) -> None:
     for each in filter(None, (result, result.lowered_by_own_kernel())):
         if not (each.points() and each.points(adapt=False)):
             policy = result.recipe["policy"]
-            raise ArrnError(f"{where}: the report has no answers at the run's own policy, {policy!r:.80}")
+            raise ArrnError(f"{where}: the report has no results for the run's own policy, {policy!r:.80}")
 
 
 def _check_answer(answer: Mapping[str, Any], place: str) -> None:
@@ -159,17 +161,17 @@ def _check_answer(answer: Mapping[str, Any], place: str) -> None:
     check_shape(answer.get("agreement", 0), Number, f"{place}.agreement")
     shares = [answer["accuracy"], answer["balanced_accuracy"], answer.get("agreement", 0), *answer["interval"]]
     if not all(0 <= share <= 1 for share in shares):
-        raise ArrnError(f"{place} should have shares from 0 to 1, got {shares!r:.80}")
+        raise ArrnError(f"{place}: accuracies, agreement and interval should be from 0 to 1, got {shares!r:.80}")
     for name, least in (("resolution", 1), ("total", 1), ("correct", 0)):
         if answer[name] is not None and answer[name] < least:
             raise ArrnError(f"{place}.{name} should be at least {least}, got {answer[name]}")
 
 
 def read_results(folder: Path) -> list[Result]:
-    """Every result below `folder`, by data set, name and seed.
+    """Every result in `folder`, sorted by data set, name and seed.
 
     Raises:
-        ArrnError: names the file, and the field that is not what it should be.
+        ArrnError: for a file that is not a result; the error names the file and the wrong field.
     """
     if not folder.is_dir():
         raise ArrnError(f"{folder} is not a folder of results; `arrn reproduce` writes them")
@@ -235,12 +237,12 @@ RESULT_SHAPE: dict[str, Any] = {
 
 
 def check_shape(value: Any, shape: Any, where: str) -> None:
-    """Refuses a value that is not of the shape.
+    """Refuses a value that does not have the shape.
 
     >>> check_shape({"a": [1, 2]}, {"a": [int]}, "here")
 
     Raises:
-        ArrnError: names the place and what should be there.
+        ArrnError: for such a value; the error names the place and the expected type.
     """
     if isinstance(shape, dict):
         if not isinstance(value, dict):

@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 class Storage:
-    """Where runs are kept: for each a folder, and its result.
+    """An address that keeps the folder and the result of each run.
 
     Args:
-        address: as fsspec takes it, such as s3://bucket/runs; the packages for it must be installed.
+        address: an address of fsspec, such as s3://bucket/runs. The package for the address must be installed.
 
     Raises:
-        ArrnError: for an address that cannot be written to.
+        ArrnError: for an address that cannot be used.
     """
 
     def __init__(self, address: str) -> None:
@@ -153,18 +153,18 @@ def _files_of(job: Job) -> dict[str, Path]:
 
 @contextlib.contextmanager
 def kept_in(storage: Storage, job: Job) -> Iterator[Job]:
-    """Within it, the run is in a folder of this machine, from where the storage took it and to where it goes.
+    """A context in which a run that the storage keeps lies in a temporary folder of this machine.
 
-    What changes is copied to the storage every few seconds, and in the end. Once the process that started this one is
-    gone, nothing is: another machine may have taken over the run.
+    Changed files are copied to the storage every two seconds, and at the end. Copying stops once the process that
+    started this one has ended, since another machine may have taken over the run.
 
     Raises:
-        RunError: when the storage does not take what the run left, after several attempts; the folder stays.
+        RunError: when the storage cannot be read or written after several attempts. The folder stays.
     """
     parent = os.getppid()
     folder = Path(tempfile.mkdtemp(prefix="arrn-run-"))
     here = dataclasses.replace(job, out=folder / "runs", results=folder / "results")
-    _insist(storage, "read", lambda: storage.pull(here), f"the run {job.title}")
+    _insist(lambda: storage.pull(here), f"cannot read the run {job.title} from the storage {storage.address}")
     done = threading.Event()
     copying = threading.Thread(target=_push_until, args=(done, storage, here, parent), daemon=True)
     copying.start()
@@ -174,7 +174,8 @@ def kept_in(storage: Storage, job: Job) -> Iterator[Job]:
         done.set()
         copying.join()
         if os.getppid() == parent:
-            _insist(storage, "write", lambda: storage.push(here), f"the run in {here.folder}, which stays there")
+            failed = f"cannot copy the run to the storage {storage.address}; it stays in {here.folder}"
+            _insist(lambda: storage.push(here), failed)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -186,14 +187,13 @@ def _push_until(done: threading.Event, storage: Storage, job: Job, parent: int) 
             logger.warning("cannot write to %s: %s; trying again", plain(storage.address), plain(first_line(error)))
 
 
-def _insist(storage: Storage, verb: str, act: Callable[[], None], what: str) -> None:
-    """Acts, several times if need be."""
+def _insist(act: Callable[[], None], failed: str) -> None:
+    """Acts, several times if need be; `failed` begins the error when all attempts have failed."""
     for attempt in range(_ATTEMPTS):
         try:
             act()
             return
         except Exception as error:  # each kind of storage has errors of its own
             if attempt + 1 == _ATTEMPTS:
-                told = plain(f"the storage {storage.address} does not let us {verb} {what}: {first_line(error)}")
-                raise RunError(told) from error
+                raise RunError(plain(f"{failed}: {first_line(error)}")) from error
         time.sleep(_SECONDS_BETWEEN_ATTEMPTS)

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def space_of(axes: Axes) -> dict[str, dict[str, Any] | Range]:
-    """What is drawn: the axes with more than one choice, each choice by a label, and ranges.
+    """The axes that a search draws from: ranges, and axes with several choices, each choice with a label.
 
     >>> axes = Axes([[8, 4], [8, 6, 4]], [[4, 8]], [[2]], [[1, 2]], Range(0.2, 0.8))
     >>> space_of(axes)
@@ -53,11 +53,11 @@ class StudiedDesigns:
     """Designs that Optuna draws, learning from those that have ended; `open_study` gives one.
 
     Args:
-        study: of Optuna.
-        axes: what designs are drawn from.
-        trials: how many designs there are in the end, those of earlier commands included.
-        objectives: that they are judged by.
-        seed: of what is drawn.
+        study: a study of Optuna.
+        axes: the choices and ranges that designs are drawn from.
+        trials: the number of designs at the end, designs of earlier commands included.
+        objectives: the objectives that designs are judged by.
+        seed: the seed of the draws.
         check: refuses a design that cannot be built, by an `ArrnError`.
     """
 
@@ -124,8 +124,9 @@ class StudiedDesigns:
                 self._study.tell(trial, state=self._states.FAIL)
         finally:
             self._study.sampler = by_the_study
-        logger.warning("no further design was found in %d draws: the search ends with those there are", _MOST_DRAWS)
         self._trials = len(self._numbers)
+        told = "%d draws brought no new design: the search ends with %d designs"
+        logger.warning(told, _MOST_DRAWS, self._trials)
         return None
 
     def _choose(self, trial: optuna.Trial) -> dict[str, Any]:
@@ -157,19 +158,19 @@ def open_study(
     seed: int = 0,
     check: Callable[[Mapping[str, Any]], None] = lambda options: None,
 ) -> Iterator[StudiedDesigns]:
-    """Within it, the search that is kept in the file goes on; another process cannot have it meanwhile.
+    """A context in which the search that is kept in the file continues. It locks the file for other processes.
 
     Args:
-        file: the journal, a line of JSON for each thing that happened; new, or of an earlier command.
-        axes: what designs are drawn from.
-        trials: how many designs there are in the end, those of earlier commands included.
-        objectives: that they are judged by.
-        seed: of what is drawn.
+        file: the journal, a line of JSON for each event; new, or from an earlier command.
+        axes: the choices and ranges that designs are drawn from.
+        trials: the number of designs at the end, designs of earlier commands included.
+        objectives: the objectives that designs are judged by.
+        seed: the seed of the draws.
         check: refuses a design that cannot be built, by an `ArrnError`.
 
     Raises:
         ArrnError: for the journal of another search, or a damaged one.
-        RunError: when another process is at work on it.
+        RunError: when another process uses the journal.
     """
     with needs("optuna", "--trials", extra="search"):
         import optuna
@@ -196,12 +197,12 @@ def open_study(
             )
             before = study.user_attrs.get(_SPACE)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ArrnError(plain(f"{file} is no journal of a search: {first_line(error)}")) from None
+            raise ArrnError(plain(f"{file} is not the journal of a search: {first_line(error)}")) from None
         if before is None:
             study.set_user_attr(_SPACE, told)
         elif before != told:
             raise ArrnError(
-                f"{file} is of a search over {before}, this one is over {told}; another --out starts a new search"
+                f"{file} holds a search over {before}, but this one is over {told}; another --out starts a new search"
             )
         drawn = len(study.get_trials(deepcopy=False))
         study.sampler = optuna.samplers.TPESampler(seed=seed + drawn)

@@ -1,4 +1,4 @@
-"""Many runs at once: which go next, how far each is, and that all stop together; where they run is another's matter."""
+"""Many runs at the same time: their order, their progress and their common stop. A `Place` decides where they run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LAST_LINES = 5
 
 @dataclass(frozen=True)
 class News:
-    """Something that happened to a run.
+    """An event of a run.
 
     Attributes:
         job: which run.
-        kind: "started", "lost" (its machine died; the run waits for another one), "finished" or "failed".
-        text: where it started, why it was lost, or the last lines of one that failed.
+        kind: "started", "lost" (its machine died; the run waits for another machine), "finished" or "failed".
+        text: the machine where the run started, the reason why it was lost, or its last lines where it failed.
     """
 
     job: Job
@@ -38,7 +38,7 @@ class Place(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many runs it carries out at once."""
+        """The number of runs that it carries out at the same time."""
 
     def start(self, job: Job, times: bool = False) -> None:
         """Takes a run; it starts at once, or when a machine is free.
@@ -49,7 +49,7 @@ class Place(Protocol):
         """
 
     def news(self) -> list[News]:
-        """What happened since this was last asked; does not wait."""
+        """The events since the last call. Does not wait."""
 
     def stop(self) -> None:
         """Asks every run to stop and waits until each has written a checkpoint and ended."""
@@ -57,7 +57,7 @@ class Place(Protocol):
 
 @dataclass
 class JobProgress:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
         job: which.
@@ -86,7 +86,7 @@ class JobProgress:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it by itself."""
+        """Whether the job has ended, in whatever way."""
         return self.state in ("finished", "failed", "stopped")
 
     def look(self) -> None:
@@ -130,19 +130,19 @@ def supervise(
     every: float = 0.5,
     times: bool = False,
 ) -> list[JobProgress]:
-    """Carries out jobs in their order, as many at once as the place has slots; returns how each ended.
+    """Carries out jobs in their order, as many at once as the place has slots; returns the final state of each.
 
     An interruption (SIGINT; on the command line SIGTERM too) asks every run to stop, which they do with a
     checkpoint, waits for them, and is raised again.
 
     Args:
-        place: where they run.
-        jobs: what to carry out.
-        tell: told of the progress, again and again.
-        more: gives jobs to carry out besides. Called at the start and when jobs have ended, with those jobs and with
-            how many runs could start at once.
-        every: seconds between two looks.
-        times: measure the times of finished runs, instead of training them.
+        place: carries out the runs.
+        jobs: the jobs to carry out.
+        tell: called with the progress, again and again.
+        more: gives further jobs. Called at the start and when jobs have ended, with the ended jobs and with the number
+            of runs that could start now.
+        every: seconds between two looks at the runs.
+        times: whether to measure the times of finished runs, instead of training.
     """
     progress = [JobProgress(job) for job in jobs]
     waiting, running, ended = list(progress), list[JobProgress](), list[JobProgress]()

@@ -26,29 +26,29 @@ class Range:
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise ArrnError(f"a range goes from a number to a larger one, got {self.low:g}:{self.high:g}")
+            raise ArrnError(f"a range should go from a number to a larger one, got {self.low:g}:{self.high:g}")
 
     @property
     def ends(self) -> list[float]:
-        """The two of them."""
+        """The lowest and the highest number."""
         return [self.low, self.high]
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What a search goes over: one value for each choice.
+    """The choices of a search, for each option of a design.
 
     Attributes:
-        sizes: ladders.
-        features, expansion, depth: a list for each choice, of one value for each size, the base's last. It is fitted
-            to ladders of other lengths between its last but one and its last: 1,1,2 is 1,1,1,2 on four sizes and
-            1,2 on two. One value is for every size.
-        p: Laplacian dropout's; a range for a search that draws designs.
+        sizes: the ladders.
+        features, expansion, depth: a list for each choice, with one value for each size; the last value is the base's.
+            On a ladder of another length, the last value but one is repeated or dropped: 1,1,2 becomes 1,1,1,2 on four
+            sizes and 1,2 on two. A list of one value holds for every size.
+        p: rates of Laplacian dropout; a range only for a search that draws designs.
         block: "inverted" or "zero_preserving".
-        blockless: sizes without a block that Laplacian dropout also drops to, but for those that a ladder has; an
-            empty list for none.
-        repeats: blocks at each size, lists like those of `depth`.
-        block_dropout: the share of hidden channels that blocks lose in training; a range, as for p.
+        blockless: lists of sizes without a block, to which Laplacian dropout also lowers samples; sizes of the ladder
+            are left out; an empty list for none.
+        repeats: the number of blocks at each size, in lists like those of `depth`.
+        block_dropout: the share of hidden channels that blocks drop in training; a range only as for `p`.
     """
 
     sizes: Sequence[Sequence[int]]
@@ -73,7 +73,7 @@ def permute(axes: Axes) -> list[dict[str, Any]]:
     choices = vars(axes)
     for name, values in choices.items():
         if isinstance(values, Range):
-            raise ArrnError(f"{name} is a range, from which --trials N draws; without it, give its values")
+            raise ArrnError(f"{name} is a range, and only a search with --trials N draws from ranges: give values")
     for chosen in itertools.product(*choices.values()):
         options = make_design(dict(zip(choices, chosen, strict=True)))
         found.setdefault(design_name(options), options)
@@ -105,7 +105,7 @@ def _fit(values: Sequence[float], count: int) -> list[float]:
 
 
 def design_name(options: Mapping[str, Any]) -> str:
-    """A name that tells the options, and is good for a file.
+    """A name that states the options and can be the name of a file.
 
     >>> design_name({"sizes": [8, 4], "features": [4, 8], "expansion": [2, 2.5], "depth": [1, 2],
     ...              "repeats": [1, 2], "blockless": [6, 3], "dropout": 0.4, "block_dropout": 0.1,
@@ -126,15 +126,15 @@ def design_name(options: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a design did.
+    """The accuracy and the cost of a design.
 
     Attributes:
-        name: of the design.
-        options: of the generic model.
-        mean_accuracy: over all resolutions, with adaptation.
-        multiply_adds: of one image at the highest resolution.
-        parameters: in all.
-        accuracies: at each resolution.
+        name: the name of the design.
+        options: the options of the generic model.
+        mean_accuracy: the mean accuracy over all resolutions, with adaptation.
+        multiply_adds: the multiply-adds of one image at the highest resolution.
+        parameters: the number of parameters.
+        accuracies: the accuracy at each resolution.
     """
 
     name: str
@@ -168,8 +168,8 @@ def write_standings(path: Path, standings: Sequence[Standing], front: set[str], 
     Args:
         path: of the file.
         standings: the designs.
-        front: the names of those that no other one beats.
-        facts: what else to tell.
+        front: the names of the designs on the Pareto front.
+        facts: further entries of the document.
     """
     rows = [vars(standing) | {"on_front": standing.name in front} for standing in standings]
     with writing_to(path):

@@ -142,8 +142,8 @@ def advise(
         if not (lower and place.type == "cpu" and cost.seconds > _PATIENT):
             break
         reasons.append(
-            f"without a level at {taken['sizes'][0]}: an epoch would take {spell_seconds(cost.seconds)} on this "
-            "machine with it"
+            f"no level at {taken['sizes'][0]}: with this level, an epoch would take {spell_seconds(cost.seconds)} on "
+            "this machine"
         )
         taken = options_for(shorter, axes) | dict(options or {})
     fitting = Aspect(settings.aspect, as_ladder(taken["sizes"], axes)[0])

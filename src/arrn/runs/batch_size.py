@@ -89,22 +89,22 @@ def choose_batch(cost: StepCost | None, free: float, samples: int, say: Callable
         ArrnError: where not even two samples fit.
     """
     wanted = usual_batch(samples)
-    why = f"an eighth of the {samples:,} training samples" if wanted < USUAL else "as is usual"
+    why = f"an eighth of the {samples:,} training samples" if wanted < USUAL else "the usual size"
     if cost is None:
         say(f"batch size {wanted}, {why}")
         return wanted
     fits = _power_of_two(cost.largest_batch(_COMFORT * free))
     if fits < 2:
         raise ArrnError(
-            f"a step on 2 samples takes about {in_gigabytes(cost.memory(2))} of memory, of which "
-            f"{in_gigabytes(free)} are free: take a lower ladder, or fewer features"
+            f"a step on 2 samples takes about {in_gigabytes(cost.memory(2))} of memory, and "
+            f"{in_gigabytes(free)} are free: take a ladder with a lower top, or fewer features"
         )
     chosen = min(wanted, fits)
     if chosen < wanted:
         why = f"{2 * chosen} would take {in_gigabytes(cost.memory(2 * chosen))}"
     say(
-        f"batch size {chosen}: a step takes about {in_gigabytes(cost.memory(chosen))} of the {in_gigabytes(free)} of "
-        f"memory that are free ({why})"
+        f"batch size {chosen}: a step takes about {in_gigabytes(cost.memory(chosen))} of memory, and "
+        f"{in_gigabytes(free)} are free ({why})"
     )
     return chosen
 
@@ -122,12 +122,12 @@ def check_batch(batch: int, cost: StepCost, free: float, say: Callable[[str], No
     better = (
         f"take --batch-size {fits} ({in_gigabytes(cost.memory(fits))}), or --batch-size auto"
         if fits > 1
-        else "take a lower ladder, or fewer features"
+        else "take a ladder with a lower top, or fewer features"
     )
     told = f"a step with a batch of {batch} takes about {in_gigabytes(need)} of memory"
     if need > free:
-        raise ArrnError(f"{told}, of which {in_gigabytes(free)} are free: {better}")
-    say(f"{told}, nearly all of the {in_gigabytes(free)} that are free; if it does not fit, {better}")
+        raise ArrnError(f"{told}, and {in_gigabytes(free)} are free: {better}")
+    say(f"{told}, nearly all of the {in_gigabytes(free)} that are free; if the step does not fit, {better}")
 
 
 def _power_of_two(number: int) -> int:

@@ -44,7 +44,7 @@ def aspect_for(model: nn.Module, mode: str, ndim: int) -> Aspect:
         ArrnError: for sound, which has none, unless it is "stretch", which does nothing.
     """
     if ndim == 1 and mode != "stretch":
-        raise ArrnError(f"aspect is of images and volumes, sound has one axis: leave out aspect={mode!r}")
+        raise ArrnError(f"aspect is for images and volumes, and sound has one axis: leave out aspect={mode!r}")
     grids = as_network(model).grids
     return Aspect(mode, grids[0] if grids else (1,) * ndim)
 
@@ -69,11 +69,11 @@ def build_network(
     model = _create(settings.model, options, settings.pretrained)
     check_fit(model, settings.model, form, train.source.name)
     if form.ndim != 1 and (settings.window != 1.0 or settings.sample_rate is not None):
-        raise ArrnError(f"--window and --sample-rate are of sound, but {train.source.name!r} holds {form.words}")
+        raise ArrnError(f"--window and --sample-rate are for sound, but {train.source.name!r} holds {form.words}")
     recipe = settings.recipe
     if form.ndim == 1 and recipe.flip:
         recipe = recipe.with_options({"flip": False})
-        say("sound played backwards is another sound: flip = false")
+        say("flip = false: training does not reverse sound")
     if isinstance(model, Network) and model.adapts:
         if "policy" in options:
             recipe = recipe.with_options({"policy": model.policy})
@@ -103,19 +103,21 @@ def _with_shares(model: nn.Module, recipe: Recipe, settings: RunSettings, say: C
             )
         if recipe.resolutions:
             raise ArrnError(
-                "shares are how often an ARRN drops to each resolution: leave out resolutions, or the shares"
+                "the recipe has shares and resolutions, but an ARRN takes its resolutions from the shares: leave out "
+                "one of them"
             )
         rates = [dropout_for(model, shares) for shares in every]
         model.dropout.p = rates[0]
         note_option(model, "dropout", rates[0])
-        say(f"shares {dict(recipe.shares)} are a dropout of {', '.join(f'{p:.3g}' for p in rates[0])}")
+        say(f"the shares {dict(recipe.shares)} give a dropout of {', '.join(f'{p:.3g}' for p in rates[0])}")
         return recipe
     if not recipe.resolutions:
         recipe = recipe.with_options({"resolutions": named})
-        say(f"resolutions = {named}, as the shares say")
+        say(f"resolutions = {named}, from the shares")
     if unknown := sorted(set(named) - set(recipe.resolutions), reverse=True):
         raise ArrnError(
-            f"the recipe's shares name {unknown}, which its resolutions, {list(recipe.resolutions)}, do not"
+            f"the recipe's shares name {unknown}, but its resolutions are {list(recipe.resolutions)}: leave out "
+            "resolutions"
         )
     if isinstance(model, SwitchableNetwork):
         trained = {model.entry_grid((n,) * model.ndim) for n in named}
@@ -132,15 +134,15 @@ def _see_to_dropout(model: ARRN, chosen: bool, say: Callable[[str], None]) -> No
         return
     if chosen:
         say(
-            "trained without Laplacian dropout (p = 0): best at its full resolution, and far worse than with it at "
-            f"lower ones; --dropout {USUAL_DROPOUT} is usual (docs/choosing.md)"
+            "training without Laplacian dropout (p = 0): the network will be best at its full resolution, and far less "
+            f"accurate at lower resolutions; --dropout {USUAL_DROPOUT} is usual (docs/choosing.md)"
         )
         return
     model.dropout = LaplacianDropout(USUAL_DROPOUT, model.dropout.draw)
     note_option(model, "dropout", USUAL_DROPOUT)
     say(
-        f"Laplacian dropout p = {USUAL_DROPOUT}, so that lower resolutions are learnt too; --dropout sets another p, "
-        "0 turns it off"
+        f"Laplacian dropout p = {USUAL_DROPOUT}, so that the network learns lower resolutions too; --dropout sets "
+        "another p, and p = 0 turns dropout off"
     )
 
 
@@ -217,13 +219,13 @@ def _compare_sizes(ladder: tuple[Grid, ...], train: Examined, word: str, say: Ca
     if above:
         many = f"all {word}s are" if len(above) == len(sizes) else f"some {word}s are"
         say(
-            f"{many} above the network's top grid of {format_grid(ladder[0])}, the largest {format_grid(max(above))}, "
-            "and are smoothed down to it"
+            f"{many} larger than the network's top grid of {format_grid(ladder[0])} (the largest is "
+            f"{format_grid(max(above))}), and are smoothed down to this grid"
         )
     if len(ladder) > 1 and all(covers(ladder[1], size) for size in sizes):
         say(
-            f"no {word} is above {format_grid(ladder[1])}, so the levels above it are not trained: a lower ladder "
-            "would do"
+            f"no {word} is larger than {format_grid(ladder[1])}, so the levels above this grid are not trained: a "
+            "ladder with a lower top is enough"
         )
 
 
@@ -237,14 +239,16 @@ def check_fit(model: nn.Module, name: str, form: Form, dataset: str) -> None:
         dataset: what errors call that.
 
     Raises:
-        ArrnError: for other axes or channels than the network's, and for a network that tells no classes apart.
+        ArrnError: for other axes or channels than the network's, and for a backbone, which returns no classes.
     """
     if isinstance(model, Backbone):
-        raise ArrnError(f"{name!r} is a backbone here, which gives feature maps, not classes: take the whole network")
+        raise ArrnError(
+            f"{name!r} is a backbone here, which returns feature maps instead of classes: take the whole network"
+        )
     axes = signal_axes(model)
     if axes is not None and axes != form.ndim:
         raise ArrnError(
-            f"{name!r} takes {_kind(axes)}, but {dataset!r} holds {_kind(form.ndim)}: for those there is "
+            f"{name!r} takes {_kind(axes)}, but {dataset!r} holds {_kind(form.ndim)}: take "
             f"{_SUITED[form.ndim]!r}, or 'arrn' with a ladder of your own"
         )
     channels = getattr(model, "in_channels", form.channels)

@@ -14,7 +14,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device of that name; "auto" is the first of cuda, mps and cpu that there is.
+    """The device of that name; "auto" is the first available device of cuda, mps and cpu.
 
     Raises:
         ArrnError: for a device that is not there.
@@ -25,7 +25,7 @@ def pick_device(name: str = "auto") -> torch.device:
     if name not in available:
         raise unknown_name("device", name, DEVICES)
     if not available[name]:
-        raise ArrnError(f"there is no {name} device here; --device auto takes what there is")
+        raise ArrnError(f"there is no {name} device here; --device auto takes an available device")
     return torch.device(name)
 
 

@@ -70,7 +70,7 @@ def load_network(
     assert isinstance(metadata, Metadata)
     if metadata.mean is None or metadata.std is None:
         raise ArrnError(
-            f"{folder} does not tell how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
+            f"{folder} does not say how inputs are normalised: save with arrn.save(model, path, Metadata(mean, std))"
         )
     order_memory(model.to(device), as_network(model).ndim)
     return model, metadata, Normalisation(metadata.mean, metadata.std).to(device)
@@ -103,23 +103,25 @@ def evaluate_run(
 
     Args:
         folder: a finished run, or any folder that `arrn.save` wrote.
-        resolutions: none is from the samples' own size, or the network's largest if that is less, down to an
-            eighth; for samples of differing sizes also as they come.
-        policies, adapt: for an ARRN, what to evaluate.
-        dataset, data: another data set than the run's; another place for it.
+        resolutions: the resolutions to measure. If empty, they go from the samples' own size, or the network's largest
+            size if that is smaller, down to an eighth; samples that differ in size are also measured at their own size.
+        policies: for an ARRN, the policies to measure.
+        adapt: for an ARRN, whether to measure with skipping levels (True), without (False), or both.
+        dataset: another data set than the run's.
+        data: another folder that holds the data set.
         split: "test", or the run's "validation" or "train".
-        resampler: what makes lower resolutions; by default what the network was saved with.
-        batch_size: samples per run of the network.
+        resampler: how lower resolutions are made; by default, the resampler that the network was saved with.
+        batch_size: the number of samples in a run of the network.
         device: "auto", "cpu", "cuda" or "mps".
-        stream: read from disk, keep in memory, or as memory allows.
+        stream: read samples as they are needed (True), keep them in memory (False), or as memory allows (None).
         progress: told the number of samples done, and of all.
-        skip_bad: go on without samples that cannot be read, as runs do that were trained so.
-        workers: processes that read from disk.
-        aspect: what is done with rectangles; by default what the network was trained with.
+        skip_bad: whether to leave out samples that cannot be read. Runs that were trained so always leave them out.
+        workers: the number of processes that read from disk.
+        aspect: how to fit samples of other proportions than the grids; by default as in training.
         mistakes: how many of the most confident wrong answers to keep for each resolution, with counts class by class
             and multiply-adds; None keeps none of these.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
-        checkpoint: take a run that is not finished, as it is: the network that `finish_run` would save.
+        max_pixels: refuse images of more pixels, or volumes of more voxels. None is 64 million.
+        checkpoint: whether to evaluate a run that is not finished: the network that `finish_run` would save.
     """
     place = team_device(pick_device(device))
     stopped = read_stopped(folder) if checkpoint else None
@@ -236,7 +238,7 @@ def open_samples(
     """
     settings = read_settings(folder) if dataset is None else RunSettings(dataset, window=metadata.window or 1.0)
     if settings is None:
-        raise ArrnError(f"{folder} does not tell which data set it was trained on: name one with --dataset")
+        raise ArrnError(f"{folder} does not say which data set it was trained on: name one with --dataset")
     settings = dataclasses.replace(settings, data=data or settings.data, skip_bad=skip_bad or settings.skip_bad)
     examined = open_split(settings, split, folder if dataset is None else None, max_pixels)
     check_fit(model, config_of(model)["name"], examined.source.form, examined.source.name)
@@ -251,7 +253,7 @@ def _choose_resolutions(wanted: Sequence[int], model: nn.Module, examined: Exami
         if resolution > largest:
             word = word_for(examined.source.form.ndim)
             logger.warning(
-                "no %s is larger than %d: a resolution of %d leaves them as they are", word, largest, resolution
+                "no %s is larger than %d: resolution %d measures them at their own size", word, largest, resolution
             )
     if wanted:
         return list(wanted)

@@ -228,7 +228,8 @@ def share_norms(model: nn.Module, machine: Machine, team: Team, device: torch.de
         return model
     if device.type != "cuda":
         raise ArrnError(
-            f"synchronised batch norms need GPUs, PyTorch has none for the {device.type}: leave --sync-batch-norm out"
+            f"PyTorch has synchronised batch norms for GPUs only, and the device is {device.type}: leave out "
+            "--sync-batch-norm"
         )
     shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     return shared

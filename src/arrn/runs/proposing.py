@@ -115,39 +115,42 @@ def propose(facts: Facts) -> Proposal:
         seconds, usual = _window(facts, usual)
         if seconds is not None:
             settings["window"] = seconds
-            reasons.append(f"window {seconds:g} s: nine in ten clips are no longer")
+            reasons.append(f"window {seconds:g} s: nine in ten clips are at most this long")
     sizes = ladder_for(usual, ndim)
     reasons.append(
         f"ladder {' -> '.join(map(str, sizes))}: four in five {facts.form.words} are at most {usual} along their "
-        f"longer side{_capped(usual, ndim)}, and each level halves the one above, down to a cheap base"
+        f"longer side{_capped(usual, ndim)}, and each level has half the size of the level above, down to a cheap base"
     )
-    reasons.append(f"dropout {USUAL_DROPOUT:g}: lower resolutions are learnt too, at little cost to the full one")
+    reasons.append(
+        f"dropout {USUAL_DROPOUT:g}: the network also learns lower resolutions, and loses little accuracy at the full "
+        "resolution"
+    )
     held_out = 0 if facts.has_validation else _held_out(facts)
     left = count - held_out
     batch = usual_batch(left)
     epochs = min(_EPOCHS, key=lambda n: abs(math.log(n * max(1, left // batch) / _STEPS)))
     reasons.append(
-        f"{epochs} epochs: about {epochs * -(-left // batch):,} steps, of which small networks need thousands"
+        f"{epochs} epochs: about {epochs * -(-left // batch):,} steps; small networks need thousands of steps"
     )
     recipe: dict[str, Any] = {"epochs": epochs, "batch_size": "auto", "learning_rate": _LEARNING_RATE}
     if ndim == 1:
         recipe["flip"] = False
     if held_out:
         settings["holdout"] = held_out
-        reasons.append(f"holdout {held_out}: to see how good the network is on what it did not learn, class by class")
+        reasons.append(f"holdout {held_out}: to measure the accuracy of each class on samples that are not trained on")
     if held_out >= _ENOUGH_TO_CHOOSE:
         settings["keep"] = "best"
-        reasons.append("keep best: enough is held out to tell a better epoch from a luckier one")
+        reasons.append(f"keep best: {held_out} samples are enough to choose the best epoch by its accuracy")
     if ndim > 1 and _is_stretched(facts.sizes):
         settings["aspect"] = "pad"
-        reasons.append("aspect pad: many are far from square, and would be stretched beyond recognition")
+        reasons.append(f"aspect pad: many {facts.form.words} are far from square, and stretching would distort them")
     reasons += _of_classes(facts, chooses="keep" in settings)
     return Proposal(options_for(sizes, ndim), recipe, settings, tuple(reasons))
 
 
 def _capped(usual: int, ndim: int) -> str:
     most = _HIGHEST_TOP[ndim]
-    return f", of which {most} is as much as is quick to train" if usual > most else ""
+    return f" (the ladder begins at {most}, since larger grids train slowly)" if usual > most else ""
 
 
 def _window(facts: Facts, samples: int) -> tuple[float | None, int]:
@@ -176,11 +179,11 @@ def _of_classes(facts: Facts, chooses: bool) -> list[str]:
     least, most = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
     lines = []
     if is_uneven(counts.values()):
-        chosen = "; the best epoch is chosen by it" if chooses else ""
+        chosen = "; the best epoch is chosen by this accuracy" if chooses else ""
         lines.append(
             f"classes are uneven, {counts[least]} of {least!r} and {counts[most]} of {most!r}: look at the balanced "
-            f"accuracy, which counts every class alike{chosen}"
+            f"accuracy, in which every class has the same weight{chosen}"
         )
     if counts[least] < _FEW:
-        lines.append(f"{least!r} has {counts[least]} samples: more of them would help more than any setting")
+        lines.append(f"{least!r} has {counts[least]} samples: more samples would help more than any setting")
     return lines

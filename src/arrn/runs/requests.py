@@ -62,7 +62,7 @@ def settle(
         say: told, in a line, what was proposed.
 
     Raises:
-        ArrnError: for what cannot be right.
+        ArrnError: for a wrong argument.
 
     >>> settings, folder = settle(Request("sample", recipe_options={"epochs": 3}))
     >>> settings.model, settings.recipe.epochs, str(folder)
@@ -104,5 +104,5 @@ def settle(
         max_pixels=max_pixels,
     )
     say(str(advice))
-    say(f"why: arrn advise {named}; --model NAME takes another network")
+    say(f"the reasons: arrn advise {named}; --model NAME takes another network")
     return advice.settings, folder

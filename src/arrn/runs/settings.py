@@ -31,18 +31,17 @@ class RunSettings:
     Attributes:
         dataset: a name or a folder, as `arrn.data.open_dataset` takes it.
         model: a name, as `arrn.create_model` takes it.
-        options: of the model.
-        recipe: how it is trained.
-        seed: of everything random.
-        holdout: samples kept out of the training set for validation.
-        skip_bad: whether to go on without samples that cannot be read.
-        data: the root of the data set, None for its own place.
-        window: seconds of sound that a sample spans; nothing to images.
-        sample_rate: of that sound, None for the set's own.
-        aspect: what is done with images and volumes of other proportions than the network's grids: "stretch", "pad"
-            or "crop".
+        options: options of the model.
+        recipe: how the model is trained.
+        seed: the seed of all random numbers.
+        holdout: the number of samples to keep out of the training set, for validation.
+        skip_bad: whether to leave out samples that cannot be read, instead of raising an error.
+        data: the root of the data set; None is the usual place.
+        window: the length of a sample of sound, in seconds; without effect on images and volumes.
+        sample_rate: the sample rate of sound, in samples a second; None is the data set's own rate.
+        aspect: how to fit images and volumes of other proportions than the network's grids: "stretch", "pad" or "crop".
         pretrained: whether the network starts from the weights that belong to its name, see `arrn.create_model`.
-        keep: whose epoch's weights are saved in the end: the "last" one's, or those of the "best" on what was held out.
+        keep: the epoch whose weights are saved: the "last" epoch, or the "best" epoch on the validation samples.
     """
 
     dataset: str
@@ -172,7 +171,7 @@ def settings_from(settings: object, where: str) -> RunSettings:
             raise ArrnError(f"{where}: {name} has the wrong type, got {settings[name]!r:.80}")
     for name in ("dataset", "data"):
         if "\0" in (settings[name] or ""):
-            raise ArrnError(f"{where}: {name} is no path, got {settings[name]!r:.80}")
+            raise ArrnError(f"{where}: {name} is not a path, got {settings[name]!r:.80}")
     try:
         return RunSettings(**(settings | {"recipe": PAPER_CIFAR.with_options(settings["recipe"])}))
     except ArrnError as error:
@@ -210,7 +209,7 @@ class Machine:
     captured: bool = True
     sync_batch_norm: bool = False
     max_pixels: int | None = None
-    shuffle_memory: int = 256
+    shuffle_memory: int = 128
 
     def __post_init__(self) -> None:
         if not 0 <= self.workers <= MOST_WORKERS:

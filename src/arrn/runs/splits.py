@@ -120,9 +120,9 @@ def open_split(settings: RunSettings, split: str, run: Path | None = None, max_p
         if run is None:
             raise ArrnError(
                 f"the data set {settings.dataset!r} has no validation split: give --dataset a folder with train, val "
-                "and test, or for a run that held samples out leave --dataset out"
+                "and test; if the run held samples out, leave out --dataset"
             )
-        raise ArrnError("nothing was held out in this run, so it has no validation split: train with --holdout N")
+        raise ArrnError("this run held out no samples, so it has no validation split: train with --holdout N")
     return data.validation
 
 
@@ -162,7 +162,7 @@ class TrainedOn:
         if self.samples != now.samples:
             return f"it had {self.samples} samples and now has {now.samples}"
         if self.digest != now.digest:
-            return f"it still has {self.samples} samples, but not the same names and labels in the same order"
+            return f"it still has {self.samples} samples, but their names, their labels or their order changed"
         return None
 
 

@@ -69,8 +69,8 @@ def read_stopped(run: Path) -> Stopped:
     network = document.get(NETWORK)
     if not isinstance(network, dict):
         raise ArrnError(
-            f"{run / RUN_FILE} does not say what the network is, since an earlier arrn began the run: go on with "
-            f"`arrn train --resume --out {run}`, which writes it down"
+            f"{run / RUN_FILE} does not describe the network, since an earlier version of arrn began the run: go on "
+            f"with `arrn train --resume --out {run}`, which adds the description"
         )
     # As a saved network, which is checked as those of strangers are.
     with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +133,7 @@ def ended_in_words(run: Path) -> str:
         epochs = f"{early.get('epoch')} of {early.get('epochs')} epochs"
         return f"the run was finished early, from {early.get('checkpoint')}, after {epochs}"
     if isinstance(kept, dict):
-        return f"the weights are those of epoch {kept.get('epoch')}, the best on what was held out"
+        return f"the weights are those of epoch {kept.get('epoch')}, the best on the validation samples"
     return ""
 
 

@@ -37,13 +37,13 @@ _SWITCHES = ("resume", "skip-bad", "pretrained", "sync-batch-norm")
 
 @dataclass(frozen=True, repr=False)
 class TrainingReport:
-    """What came of a run. `print` shows it as lines, a notebook as tables.
+    """The result of a run. `print` shows a report as lines, a notebook as tables.
 
     Attributes:
-        folder: of the run: the network, its log, its checkpoints.
-        settings: all that decided the result, with what was chosen by itself.
-        epochs: what the log says of each epoch: loss, accuracy, validation_accuracy, seconds and more.
-        evaluation: the accuracy on the validation samples, at several resolutions; None where nothing was held out.
+        folder: the run's folder, with the network, its log and its checkpoints.
+        settings: all settings that decided the result, including those that `train` chose.
+        epochs: the log's entry for each epoch: loss, accuracy, validation_accuracy, seconds and more.
+        evaluation: the accuracy on the validation samples, at several resolutions; None without validation samples.
     """
 
     folder: Path
@@ -53,7 +53,7 @@ class TrainingReport:
 
     @property
     def accuracies(self) -> dict[int | None, float]:
-        """The accuracy on the validation samples at each resolution; that of None is of the samples as they come."""
+        """The accuracy on the validation samples at each resolution; the key None is for samples at their own size."""
         results = [] if self.evaluation is None else self.evaluation.results
         return {result["resolution"]: result["accuracy"] for result in results}
 
@@ -61,8 +61,8 @@ class TrainingReport:
         """Evaluates the network on the test split, as `arrn evaluate` does.
 
         Args:
-            resolutions: none is a range that suits the samples.
-            options: of `arrn.runs.evaluate_run`, such as ``split="validation"`` or ``dataset="folder"``.
+            resolutions: the resolutions to measure; if empty, a range that suits the samples.
+            options: options of `arrn.runs.evaluate_run`, such as ``split="validation"`` or ``dataset="folder"``.
         """
         with _in_words_of_python():
             return evaluate_run(self.folder, resolutions, **options)
@@ -92,8 +92,8 @@ class Trained(NamedTuple):
     """What `arrn.train` returns.
 
     Attributes:
-        model: as `arrn.load` gives it: with its metadata, in evaluation mode, in float32, on the CPU.
-        report: what came of the run.
+        model: the network, as `arrn.load` returns it: with its metadata, in evaluation mode, in float32, on the CPU.
+        report: the report of the run.
     """
 
     model: nn.Module
@@ -127,43 +127,44 @@ def train(
     evaluate: bool = True,
     progress: bool = True,
 ) -> Trained:
-    """Trains a network and returns it with a report: the command `arrn train`, with its defaults, as one call.
+    """Trains a network and returns the network and a report: the command `arrn train`, with its defaults, as one call.
 
-    The run's folder is as the command leaves it: `arrn evaluate`, `arrn predict` and `arrn train --resume` take it.
-    Where samples were held out, the network is evaluated on them at several resolutions in the end.
+    The run's folder is the same as after the command: `arrn evaluate`, `arrn predict` and `arrn train --resume` take
+    it. If there are validation samples, the network is evaluated on these samples at several resolutions in the end.
 
     Args:
         dataset: a name such as "sample" or "cifar10"; the path of a folder with a folder for each class, of parquet or
-            tar files, or of an npz file; or an address such as "s3://bucket/folder". A run that goes on needs none.
-        model: a name, as for `create_model`. By default the design for the data set; for a path of your own, what
-            suits the samples, as `arrn advise` proposes it.
-        epochs: passes over the training set.
+            tar files, or of an npz file; or an address such as "s3://bucket/folder". With `resume` the data set may be
+            left out.
+        model: a model's name, as for `create_model`. By default the design for the data set; for a path of your own,
+            the network that `arrn advise` proposes for the samples.
+        epochs: the number of passes over the training set.
         out: the run's folder; by default runs/DATASET-MODEL-seedS.
-        pretrained: start from the weights that belong to the model's name.
-        options: of the model, such as ``{"sizes": (64, 32, 16)}``.
-        dropout: Laplacian dropout's p, for all levels or for each.
-        batch_size: samples of a step, or "auto" for what suits their number and the memory.
-        learning_rate: at the start of the cosine.
-        recipe: a `Recipe`; options that differ from the usual one, such as ``{"label_smoothing": 0.1}``; a recipe's
-            name; or the path of a TOML file with options.
-        holdout: samples to keep out of the training set, for validation.
-        keep: whose epoch's weights are saved: the "last" one's, or those of the "best" on what was held out.
-        seed: of everything random, 0 by default.
-        data: the place of a set that is given by its name.
-        aspect: what is done with images of other proportions than the grids: "stretch", "pad" or "crop".
-        window: seconds of sound that a sample spans.
-        sample_rate: of that sound; by default the set's own.
-        skip_bad: go on without samples that cannot be read.
-        resume: go on with the run in `out`; of a finished run, its network and report are returned.
+        pretrained: whether to start from the weights that belong to the model's name.
+        options: options of the model, such as ``{"sizes": (64, 32, 16)}``.
+        dropout: the probability p of Laplacian dropout, one number for all levels or one for each level.
+        batch_size: the number of samples in a step, or "auto" for a number that suits the data set and the memory.
+        learning_rate: the learning rate at the start; it falls along half a cosine.
+        recipe: a `Recipe`; options that differ from the default recipe, such as ``{"label_smoothing": 0.1}``; a
+            recipe's name; or the path of a TOML file with options.
+        holdout: the number of samples to keep out of the training set, for validation.
+        keep: the epoch whose weights are saved: the "last" epoch, or the "best" epoch on the validation samples.
+        seed: the seed of all random numbers, 0 by default.
+        data: the folder that holds a data set that is given by its name.
+        aspect: how to fit images of other proportions than the grids: "stretch", "pad" or "crop".
+        window: the length of a sample of sound, in seconds.
+        sample_rate: the sample rate of sound, in samples a second; by default the data set's own rate.
+        skip_bad: whether to leave out samples that cannot be read, instead of raising an error.
+        resume: whether to continue the run in `out`. For a finished run, its network and report are returned.
         device: "auto", "cpu", "cuda" or "mps".
-        machine: more about how the run is carried out; its device gives way to `device`, unless that is "auto".
+        machine: more settings of how the run is carried out. `device` replaces its device, unless `device` is "auto".
         imports: modules of your own that build networks, for a model "package.module:function".
-        evaluate: whether to evaluate on what was held out.
-        progress: whether to show it: a bar on a terminal, a table in a notebook, lines elsewhere.
+        evaluate: whether to evaluate the network on the validation samples.
+        progress: whether to show the progress: a bar on a terminal, a table in a notebook, lines elsewhere.
 
     Raises:
-        ArrnError: for what cannot be right, with what would be.
-        RunError: for a run that had to stop, such as by Ctrl-C; the same call with ``resume=True`` goes on.
+        ArrnError: for a wrong argument or a wrong file; the message says what would be right.
+        RunError: for a run that had to stop, such as by Ctrl-C; the same call with ``resume=True`` continues it.
 
     >>> import tempfile
     >>> options = {"sizes": (32, 16, 8), "features": (4, 8, 8), "depth": 1}
@@ -242,8 +243,8 @@ def _check_kinds(dataset: object, model: object) -> None:
     """Refuses what other libraries take, with what this one takes instead."""
     if not isinstance(dataset, str | os.PathLike | None):
         raise ArrnError(
-            f"the data set should be a name or the path of a folder or a file, got {_kind_of(dataset)}; images in "
-            "memory go into a file first: numpy.savez('images.npz', train_images=IMAGES, train_labels=LABELS)"
+            f"the data set should be a name or the path of a folder or a file, got {_kind_of(dataset)}; write images "
+            "in memory to a file first: numpy.savez('images.npz', train_images=IMAGES, train_labels=LABELS)"
         )
     if not isinstance(model, str | None):
         raise ArrnError(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from arrn.data import BadSample, Batches, skipped_in_words
+from arrn.data import BadSample, Batches, StoreAwayError, skipped_in_words
 from arrn.errors import ArrnError, RunError, plain
 from arrn.metadata import Metadata
 from arrn.models import registry
@@ -80,7 +80,7 @@ def run_training(
         say: told, in a line, of what a user should know.
 
     Raises:
-        ArrnError: for input that cannot be right.
+        ArrnError: for a wrong argument or a wrong file.
         RunError: for a run that had to stop.
     """
     machine = machine or Machine()
@@ -103,6 +103,8 @@ def run_training(
         if team.leads and not (resume and (out / RUN_FILE).exists()):
             _record(settings, out)
             opened.enter_context(cleared_on_bad_input(out))
+        checkpoints = Checkpoints(out / CHECKPOINTS)
+        opened.enter_context(_naming_what_is_kept(checkpoints))
         with team.leader_first():  # who downloads what is missing
             tell = None if watcher is None else partial(watcher.samples_seen, "looking")
             data = open_run_data(settings, tell, machine.max_pixels)
@@ -110,7 +112,6 @@ def run_training(
             _list_skipped(data.bad, out / SKIPPED)
         for line in _in_words(data, out):
             say(line)
-        checkpoints = Checkpoints(out / CHECKPOINTS)
         start = checkpoints.read_latest() if resume else None
         if resume and (begun := read_settings(out)) is not None:  # with what was chosen as it began
             settings = dataclasses.replace(begun, data=settings.data)
@@ -237,6 +238,17 @@ def _check_same_start(start: Checkpoint | None, team: Team, out: Path) -> None:
             f"the processes see different checkpoints (epochs {seen[0][1]} and {seen[0][0]}): {out} must be a folder "
             "that all of them share"
         )
+
+
+@contextmanager
+def _naming_what_is_kept(checkpoints: Checkpoints) -> Iterator[None]:
+    """Within it, the error of a store that went away says that there is a checkpoint, where there is one."""
+    try:
+        yield
+    except StoreAwayError as error:
+        if not checkpoints.epochs():
+            raise
+        raise StoreAwayError(f"{error}; the last checkpoint is kept: go on with --resume") from error
 
 
 def _save(model: nn.Module, out: Path, metadata: Metadata) -> None:

@@ -112,7 +112,8 @@ def try_steps(
             raise
         raise ArrnError(
             f"a training step on {first} {form.words} at {format_grid(grid)} takes more than "
-            f"{in_gigabytes(limit)}, and {in_gigabytes(free)} are free: take a lower ladder, or fewer features"
+            f"{in_gigabytes(limit)}, and {in_gigabytes(free)} are free: take a ladder with a lower top, or fewer "
+            "features"
         ) from None
     growth = _GROWTH.get(device.type, max(_GROWTH.values()))
     state = _optimiser_bytes(step) + (_bytes(step.result.parameters()) if step.result is not model else 0)

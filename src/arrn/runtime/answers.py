@@ -16,17 +16,18 @@ from .levels import Grid, format_grid
 
 @dataclass(frozen=True)
 class Answer:
-    """What the network says of one input.
+    """The answer of the network for one input.
 
     Attributes:
         label: the number of the most probable class.
-        name: that class's name; None where classes have no names.
-        probability: that the network gives it.
-        top: the most probable classes and their probabilities, highest first: names, or numbers where there are none.
-        size: the input's own grid.
-        level: the grid on which it entered the network; of a cascade, the last one that ran.
-        seconds: that it took, as a share of the inputs it ran with, without reading it and without warming up.
-        multiply_adds: of all that ran for it; None where they are not known.
+        name: the name of this class; None if classes have no names.
+        probability: the probability of this class.
+        top: the most probable classes and their probabilities, highest first: names, or numbers if there are no names.
+        size: the input's own size.
+        level: the grid on which the input entered the network; with the cascade, the grid of the last level that ran.
+        seconds: the time of the network for this input: an equal share of the time of its batch, without the time to
+            read the input and to prepare the level.
+        multiply_adds: the multiply-adds of all levels that ran for this input; None if they are not known.
     """
 
     label: int
@@ -89,7 +90,7 @@ def make_answer(
 def check_top(top: int) -> None:
     """Refuses a number of classes to tell that is no whole number above 0."""
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise ArrnError(f"top is how many classes are told, a whole number from 1 on, got {top!r}")
+        raise ArrnError(f"top is the number of classes in an answer, a whole number of at least 1, got {top!r}")
 
 
 class AnswerList(list[Answer]):

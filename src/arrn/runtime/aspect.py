@@ -106,4 +106,4 @@ class Aspect:
 
     def _check_axes(self, size: Grid) -> None:
         if len(size) != len(self.grid):
-            raise ArrnError(f"a sample of size {size} has other axes than the grid {self.grid}")
+            raise ArrnError(f"a sample of size {size} has another number of axes than the grid {self.grid}")

@@ -90,7 +90,7 @@ class Cascade:
 
     def __post_init__(self) -> None:
         if not self.points or self.points[0].threshold != 0:
-            raise ArrnError("a cascade needs its points, the first at threshold 0")
+            raise ArrnError("a cascade needs points, and the threshold of the first must be 0")
 
     def climb_for(self, budget: float) -> Climb | None:
         """The last of the points that kept the budget on the held-out inputs; None where no cascade is needed for it.

@@ -70,7 +70,7 @@ def check_pixels(size: Grid, most: int | None = None) -> str | None:
         most: pixels, or voxels, that are taken; None is `MOST_PIXELS`.
 
     >>> check_pixels((9400, 9400))
-    'its size, 9400x9400, is 88,360,000 pixels, more than the 64,000,000 that are read: raise --max-pixels (max_pixels)'
+    'its size, 9400x9400, is 88,360,000 pixels, more than the limit of 64,000,000: raise --max-pixels (max_pixels)'
     """
     most = MOST_PIXELS if most is None else most
     shape = "x".join(map(str, size))
@@ -79,7 +79,7 @@ def check_pixels(size: Grid, most: int | None = None) -> str | None:
     if math.prod(size) > most:
         words = "pixels" if len(size) == 2 else "voxels"
         asked = f"its size, {shape}, is {math.prod(size):,} {words}"
-        return f"{asked}, more than the {most:,} that are read: raise --max-pixels (max_pixels)"
+        return f"{asked}, more than the limit of {most:,}: raise --max-pixels (max_pixels)"
     if max(size) > LONGEST_SIDE:
         return f"its size, {shape}, has a side of more than {LONGEST_SIDE:,}"
     return None

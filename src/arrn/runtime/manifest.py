@@ -102,7 +102,7 @@ class Manifest:
         class_names: a name for each class; None where they have none.
         window: seconds of sound that an input spans.
         policy: for sizes between two grids.
-        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop".
+        aspect: how to fit inputs of other proportions than the grids: "stretch", "pad" or "crop".
         levels: highest first.
         all_levels: the file that chooses among the levels; None where there is none.
         resampling: the file that takes inputs of any size to a grid.

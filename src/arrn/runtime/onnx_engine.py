@@ -25,20 +25,21 @@ _WEIGHTS_OUTSIDE = b"\x0a\x08location"  # how a tensor of an ONNX file names ano
 
 
 class OnnxPredictor(Predictor):
-    """Answers to inputs of any and different sizes, by the files of an exported folder. Threads may share one.
+    """Classifies inputs of any sizes, mixed, by the files of an exported folder. Threads may share one predictor.
 
     Each level's file is read, compared with its checksum and set up when it is first needed.
 
     Args:
-        folder: what `arrn export --to onnx` made.
-        policy: another than the network's own, for sizes between two grids.
-        int8: run the 8-bit files of the levels that have one.
-        threads: of ONNX Runtime; None: one for each core.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
-        aspect: what is done with inputs of other proportions than the grids; None is what the manifest says.
+        folder: a folder that `arrn export --to onnx` wrote.
+        policy: the level for inputs between two grids: "exact" or "cheap". None is the network's own policy.
+        int8: whether to run the 8-bit files of the levels that have one.
+        threads: the number of threads of ONNX Runtime; None is one for each core.
+        max_pixels: refuse images of more pixels, or volumes of more voxels. None is 64 million.
+        aspect: how to fit inputs of other proportions than the grids: "stretch", "pad" or "crop". None is the choice
+            in the manifest.
 
     Raises:
-        ArrnError: for a folder that is no such export.
+        ArrnError: for a folder that holds no export to ONNX.
     """
 
     def __init__(
@@ -55,9 +56,9 @@ class OnnxPredictor(Predictor):
         self.manifest = manifest = read_manifest(self.folder)
         _check_use(self.folder, manifest)
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-            raise ArrnError(f"threads must be a whole number from 1 on, or None for all cores, got {threads!r}")
+            raise ArrnError(f"threads must be a whole number of at least 1, or None for all cores, got {threads!r}")
         if int8 and not any(level.int8 is not None and level.int8.kept for level in manifest.levels):
-            raise ArrnError(f"{self.folder} holds no 8-bit files: export it with --int8, or use the files it has")
+            raise ArrnError(f"{self.folder} holds no 8-bit files: export the network with --int8, or leave out int8")
         super().__init__(
             grids=manifest.grids,
             ndim=manifest.ndim,
@@ -112,8 +113,8 @@ class OnnxPredictor(Predictor):
         if not self.manifest.any_size:
             other = next(size for size in sizes if size != grid)
             raise ArrnError(
-                f"this export takes inputs of {' or '.join(map(format_grid, self.grids))} alone, since its kernel's "
-                f"matrices are made for them, got {format_grid(other)}: resample them first"
+                f"this export takes inputs of {' or '.join(map(format_grid, self.grids))} only, since the network's "
+                f"kernel has matrices for these sizes alone, got {format_grid(other)}: resample the input first"
             )
         assert self.manifest.resampling is not None
         target = np.array(grid, np.int64)
@@ -145,7 +146,7 @@ def _check_use(folder: Path, manifest: Manifest) -> None:
     if manifest.target != "onnx":
         raise ArrnError(f"{folder} holds files for {manifest.target}: export with --to onnx for ONNX Runtime")
     if manifest.output != "probabilities":
-        raise ArrnError(f"the network in {folder} tells no classes apart: run its files with ONNX Runtime itself")
+        raise ArrnError(f"the network in {folder} returns no classes: run its files with ONNX Runtime itself")
     if manifest.any_size and manifest.resampling is None:
         raise ArrnError(f"{folder} takes inputs of any size but names no file for resampling: export it again")
 
@@ -168,7 +169,7 @@ def open_session(folder: Path, file: ExportedFile, threads: int | None = None) -
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors are of a dozen types
-        raise ArrnError(f"{folder / file.file} is no network that ONNX Runtime takes: {first_line(error)}") from error
+        raise ArrnError(f"ONNX Runtime cannot load {folder / file.file}: {first_line(error)}") from error
 
 
 def read_checked(folder: Path, file: ExportedFile) -> bytes:

@@ -23,22 +23,23 @@ _PLACES = 2**22  # of the grids of a batch: 64 images of 256x256, or 16 volumes 
 
 
 class Predictor(ABC):
-    """A network that answers to inputs of any and different sizes. Threads may share one.
+    """A network that classifies inputs of any sizes, mixed. Threads may share one predictor.
 
     Inputs that enter the network on the same grid run together, a bounded number at a time; the answers come in the
-    order of the inputs. Engines derive from it: they give `run`, and `prepare` where there is something to set up.
+    order of the inputs. Engines derive from this class: an engine defines `run`, and `prepare` if there is something
+    to set up.
 
     Args:
-        grids: of the network's levels, highest first; none for a network that takes any size as it is.
-        ndim: axes of space.
-        channels: of the inputs.
-        class_names: a name for each class; None where they have none.
-        window: seconds of sound that an input spans.
-        policy: which level an input between two grids enters at.
-        costs: multiply-adds of one input at each level, highest first; None: not known.
-        cascade: for `budget`: what the calibration of the cascade found; None: not calibrated.
-        max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
-        aspect: what is done with inputs of other proportions than the grids: "stretch", "pad" or "crop".
+        grids: the grids of the network's levels, highest first; empty for a network that takes any size as it is.
+        ndim: the number of axes of space.
+        channels: the number of channels of the inputs.
+        class_names: a name for each class; None if classes have no names.
+        window: the length of an input of sound, in seconds.
+        policy: the level for inputs between two grids: "exact" or "cheap".
+        costs: multiply-adds of one input at each level, highest first; None if they are not known.
+        cascade: the calibration of the cascade, which `budget` needs; None if the cascade was not calibrated.
+        max_pixels: refuse images of more pixels, or volumes of more voxels. None is 64 million.
+        aspect: how to fit inputs of other proportions than the grids: "stretch", "pad" or "crop".
     """
 
     device: Any = "cpu"
@@ -78,25 +79,25 @@ class Predictor(ABC):
         """The probabilities of the classes, float32 of shape (signals, classes), by the network from `level` down.
 
         Args:
-            level: in `grids`, 0 for the highest. Signals are smoothed or interpolated to its grid.
-            signals: at least one, of any and different sizes, as `Signal.samples` holds them.
+            level: the number of a level, 0 for the highest. Signals are smoothed or interpolated to its grid.
+            signals: at least one signal, as `Signal.samples` holds it. Signals may differ in size.
 
-        Threads may call it at once.
+        Several threads may call `run` at the same time.
         """
 
     def prepare(self, level: int, count: int) -> None:  # noqa: B027 - some engines have nothing to do
-        """Called before `run` with `count` signals: what only the first run would take belongs to no input's time."""
+        """Called before `run` with `count` signals: does the work of the first run alone, outside the measured time."""
 
     def cost(self, level: int) -> int | None:
-        """Multiply-adds of one input on the grid of `level`; None: not known."""
+        """Multiply-adds of one input on the grid of `level`; None if they are not known."""
         return None if self.costs is None else self.costs[level]
 
     def read(self, given: object, where: str | None = None) -> Signal:
-        """An input as `run` takes it: see `Reader.read`. Raises `BadSample` for what cannot be read."""
+        """An input as `run` takes it: see `Reader.read`. Raises `BadSample` for an input that cannot be read."""
         return self.reader.read(given, where)
 
     def level_of(self, size: Grid) -> int:
-        """The level at which an input of that size enters, by the policy; the number of its grid in `grids`."""
+        """The number of the level at which an input of that size enters, by the policy; 0 is the highest level."""
         return level_of(self.grids, size, self.policy) if self.grids else 0
 
     def entry_grid(self, size: Grid, level: int) -> Grid:
@@ -121,19 +122,20 @@ class Predictor(ABC):
     def __call__(
         self, inputs: object, *, top: int = 1, budget: float | None = None, threshold: float | None = None
     ) -> Any:
-        """The answer to one input, or a list of answers to many.
+        """The answer to one input, or a list of answers to several inputs.
 
         Args:
-            inputs: one input of those that `Reader.read` takes; or a list, a tuple or an iterator of them; or an array
-                with one axis more, the first, for the inputs.
-            top: how many classes each answer tells.
-            budget: million multiply-adds that an input may take on average: the cascade's levels and its threshold are
-                then those that kept this budget when it was calibrated.
-            threshold: of a cascade over all levels: each input begins at the lowest one and climbs, up to the level of
-                its own size, until a probability reaches it. Without `budget` and `threshold` it goes there at once.
+            inputs: one input; a list, a tuple or an iterator of inputs; or an array of inputs along its first axis.
+                An input is a path, the bytes of a file, an image of Pillow, an array or a tensor (`Reader.read`).
+            top: the number of classes in each answer, most probable first.
+            budget: run the cascade with this average cost, in million multiply-adds for an input. The levels and the
+                threshold are the most accurate choice that kept this budget in the calibration.
+            threshold: run the cascade over all levels with this threshold, from 0 to 1. Each input starts at the lowest
+                level, and climbs until the probability of a class reaches the threshold, at most to the level of the
+                input's size. Without `budget` and `threshold`, only the level of the input's size runs.
 
         Raises:
-            ArrnError: for an input that cannot be read; `stream` goes on with the others.
+            ArrnError: for an input that cannot be read. `stream` returns the error and continues with other inputs.
         """
         many = _as_many(inputs, self.ndim)
         found = AnswerList()
@@ -151,10 +153,10 @@ class Predictor(ABC):
         budget: float | None = None,
         threshold: float | None = None,
     ) -> Iterator[Answer | ArrnError]:
-        """Answers in the order of the inputs; in the place of one that cannot be read stands its error.
+        """Answers in the order of the inputs. For an input that cannot be read, the error takes the answer's place.
 
-        Inputs are read a few at a time and let go once they are answered, so that any number of files fits into
-        memory. An error among the inputs stands for one that its caller could not find.
+        Inputs are read a few at a time and released once they are answered, so that any number of files fits into
+        memory. An `ArrnError` among the inputs is passed on, for inputs that the caller could not find.
         """
         check_top(top)
         chosen = self.climb_for(budget, threshold)
@@ -192,13 +194,13 @@ class Predictor(ABC):
         if self.cascade.policy != self.policy:
             raise ArrnError(
                 f"the cascade was calibrated for the policy {self.cascade.policy!r}, and this predictor has "
-                f"{self.policy!r}: calibrate it anew, or give a threshold"
+                f"{self.policy!r}: calibrate the cascade again, or give a threshold"
             )
         climb = self.cascade.climb_for(budget)
         if climb is not None and climb.levels is not None and max(climb.levels) >= len(self.grids):
             raise ArrnError(
                 f"the cascade was calibrated for a network of more levels than the {len(self.grids)} of this one: "
-                "calibrate it anew, or give a threshold"
+                "calibrate the cascade again, or give a threshold"
             )
         return climb
 

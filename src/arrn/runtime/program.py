@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        _fail(f"{message} ({self.prog} --help tells more)", 2)
+        _fail(f"{message} (see {self.prog} --help)", 2)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -53,26 +53,30 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="arrn-runtime", description="Run a network that `arrn export --to onnx` wrote.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="predict|serve", parser_class=_Parser)
     shared = _Parser(add_help=False)
-    shared.add_argument("folder", type=Path, help="what `arrn export --to onnx` made")
-    shared.add_argument("--policy", help="exact or cheap, for sizes between two grids [the network's own]")
-    shared.add_argument("--int8", action="store_true", help="the 8-bit files, for the levels that have one")
-    shared.add_argument("--threads", type=int, help="of ONNX Runtime [one for each core]")
-    shared.add_argument("--max-pixels", type=int, help="refuse larger images, or volumes of more voxels")
+    shared.add_argument("folder", type=Path, help="a folder that `arrn export --to onnx` wrote")
+    shared.add_argument("--policy", help="the level for sizes between two grids: exact or cheap [the network's own]")
+    shared.add_argument("--int8", action="store_true", help="run the 8-bit files of the levels that have one")
+    shared.add_argument("--threads", type=int, help="threads of ONNX Runtime [one for each core]")
+    shared.add_argument("--max-pixels", type=int, help="refuse images of more pixels, or volumes of more voxels")
 
-    predict = commands.add_parser("predict", parents=[shared], help="tell what is in files")
+    predict = commands.add_parser("predict", parents=[shared], help="classify files")
     predict.add_argument("inputs", nargs="+", help="images, wav files or npy files of volumes; folders; patterns")
-    predict.add_argument("--top", type=int, default=1, help="tell this many classes of each input [1]")
-    predict.add_argument("--budget", type=float, help="million multiply-adds for an input, on average")
-    predict.add_argument("--threshold", type=float, help="climb from the lowest level until a probability reaches this")
+    predict.add_argument("--top", type=int, default=1, help="the number of classes to show for each input [1]")
+    predict.add_argument("--budget", type=float, help="run the cascade at this cost: million multiply-adds, on average")
+    predict.add_argument(
+        "--threshold", type=float, help="run the cascade: climb from the lowest level until a probability reaches this"
+    )
     predict.add_argument("--json", action="store_true", help="write JSON to standard output")
     predict.set_defaults(run=_predict)
 
     serve = commands.add_parser("serve", parents=[shared], help="answer HTTP requests")
-    serve.add_argument("--port", type=int, default=8000, help="to listen on; 0 takes a free one [8000]")
-    serve.add_argument("--host", default="127.0.0.1", help="any but this machine's own needs a token [127.0.0.1]")
-    serve.add_argument("--token-file", type=Path, help="file with the token that requests must bring [ARRN_TOKEN]")
-    serve.add_argument("--delay", default="5ms", help="how long an input may wait for others of its level [5ms]")
-    serve.add_argument("--batch", type=int, default=32, help="inputs that run together, at most [32]")
+    serve.add_argument("--port", type=int, default=8000, help="the port to listen on; 0 takes a free port [8000]")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on; other machines need a token [127.0.0.1]"
+    )
+    serve.add_argument("--token-file", type=Path, help="a file with the token that requests must send [ARRN_TOKEN]")
+    serve.add_argument("--delay", default="5ms", help="how long an input waits for others of its level [5ms]")
+    serve.add_argument("--batch", type=int, default=32, help="the most inputs that run together [32]")
     serve.add_argument("--workers", type=int, default=1, help="threads that run the network [1]")
     serve.add_argument("--log-requests", action="store_true", help="write a line for each request")
     serve.set_defaults(run=_serve)

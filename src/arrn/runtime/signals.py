@@ -77,8 +77,8 @@ class Reader:
         seconds: the window of sound files: longer ones are cropped to their middle, shorter ones padded with silence.
             Each keeps its own rate.
         max_pixels: of an image, or voxels of a volume; more are refused. None is 64 million.
-        aspect: what is done with images and volumes of other proportions than the network's: "stretch", "pad" or
-            "crop". A network without grids takes them as they are.
+        aspect: how to fit images and volumes of other proportions than the network's grids: "stretch", "pad" or
+            "crop". A network without grids takes images and volumes of all proportions.
     """
 
     ndim: int
@@ -94,16 +94,16 @@ class Reader:
         return None if self.top is None or self.ndim == 1 else Aspect(self.aspect, self.top)
 
     def read(self, given: object, where: str | None = None) -> Signal:
-        """The signal that is given.
+        """Reads one input.
 
         Args:
             given: a path or the bytes of a file (an image, a wav file, an npy file of a volume); an image of Pillow;
-                an array of numpy, its channels last, first or left out; a tensor of torch, its channels first. Arrays
-                hold uint8, int16 for sound, or floats with 1 for full scale.
-            where: what errors call it; by default the path, or what kind of thing it is.
+                an array of numpy, with channels last, first or left out; or a tensor of torch, with channels first.
+                Arrays hold uint8, int16 for sound, or floats with 1 for full scale.
+            where: the name of the input in errors; by default the path, or the kind of the input.
 
         Raises:
-            BadSample: for what cannot be read, is too large, or has other channels.
+            BadSample: for an input that cannot be read, is too large, or has other channels than the network takes.
         """
         if isinstance(given, Signal):
             return given
@@ -136,7 +136,7 @@ class Reader:
 
     def _from_picture(self, image: Any, where: str) -> Signal:
         if self.ndim != 2:
-            raise BadSample(where, f"the network takes a {WORDS[self.ndim]}")
+            raise BadSample(where, f"it is an image, and the network takes {WORDS[self.ndim]}s")
         return self._checked(
             picture_to_array(image, where, self.channels == 1, max_pixels=self.max_pixels), None, where
         )

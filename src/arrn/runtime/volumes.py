@@ -37,13 +37,16 @@ def read_npy_header(stream: IO[bytes]) -> NpyHeader:
     """Reads a header, and leaves the stream where the numbers begin.
 
     Raises:
-        ValueError: for what is none, and for arrays of objects, which are pickles; numpy may raise more.
+        ValueError: for what is none, and for arrays of objects, which are pickles.
     """
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except Exception:  # numpy reads headers as literals of Python: its errors are of Python's parser, in many types
+        raise ValueError("the header of the array, which gives its shape and dtype, is damaged") from None
     if dtype.hasobject:
-        raise ValueError("it holds objects of Python, a pickle, which could run any code")
+        raise ValueError("it holds Python objects (a pickle), which could run any code")
     if min(shape, default=0) < 0 or dtype.itemsize == 0:
         raise ValueError(f"an array of shape {shape} of {dtype} is impossible")
     return NpyHeader(tuple(map(int, shape)), dtype, bool(fortran))
@@ -90,11 +93,11 @@ def decode_volume(encoded: Encoded, where: str, max_pixels: int | None = None) -
             data = stream.read(header.size + 1)
             if len(data) != header.size:
                 found = "more" if len(data) > header.size else f"{len(data):,}"
-                raise ValueError(f"{header.size:,} bytes are announced, and {found} are there")
+                raise ValueError(f"its header announces {header.size:,} bytes, but the file holds {found}")
             volume: Array = np.frombuffer(data, np.uint8)
             volume = volume.reshape(header.shape, order="F" if header.fortran else "C")
         except BadSample:
             raise
-        except Exception as error:  # numpy reads headers as literals of Python, which may bring anything
+        except Exception as error:  # a damaged file may bring anything
             raise BadSample(where, f"not an npy file, or a truncated one: {first_line(error)}") from None
     return channels_to_front(volume, channels_last=layout[2])

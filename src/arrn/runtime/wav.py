@@ -211,7 +211,7 @@ def _find_samples(file: BinaryIO, where: str) -> _Layout:
     floating, width, channels, rate = _read_format(format_chunk, where)
     announced, there = size // (width * channels), max(0, length - place) // (width * channels)
     if announced < 1:
-        raise BadSample(where, "it has no samples: a clip of no length says nothing")
+        raise BadSample(where, "it has no samples")
     if there < announced:
         raise BadSample(where, f"it is cut short: {there} samples of the {announced} that it announces")
     return _Layout(WavHeader(rate, channels, announced), floating, width, place)
@@ -235,7 +235,9 @@ def _read_format(chunk: bytes, where: str) -> tuple[bool, int, int, int]:
     if not 1 <= rate <= HIGHEST_RATE:
         raise BadSample(where, f"it claims a sample rate of {rate:,}: 1 to {HIGHEST_RATE:,} are read")
     if frame != width * channels:
-        raise BadSample(where, f"{channels} channels of {bits} bits take {width * channels} bytes, it says {frame}")
+        raise BadSample(
+            where, f"{channels} channels of {bits} bits take {width * channels} bytes, but the header says {frame}"
+        )
     return tag == _FLOATING, width, channels, rate
 
 

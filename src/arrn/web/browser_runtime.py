@@ -85,10 +85,10 @@ def fetch_package(package: NpmPackage, say: Callable[[str], None] = lambda text:
         npm = shutil.which("npm")
         if npm is None:
             raise ArrnError(
-                f"{package.name} comes by npm, which is not installed: install Node.js, or give a folder that holds "
-                f"{package.name} {package.version} with --runtime FOLDER"
+                f"{package.name} is downloaded by npm, which is not installed: install Node.js, or give a folder that "
+                f"holds {package.name} {package.version} with --runtime FOLDER"
             )
-        say(f"npm brings {package.name} {package.version} to {path.parent}")
+        say(f"npm downloads {package.name} {package.version} to {path.parent}")
         with writing_to(path), tempfile.TemporaryDirectory(dir=_made(path.parent)) as folder:
             _pack(npm, package, Path(folder))
             found = Path(folder) / package.archive
@@ -109,12 +109,15 @@ def _pack(npm: str, package: NpmPackage, folder: Path) -> None:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise ArrnError(f"npm did not bring {wanted} within {_SECONDS // 60} minutes") from None
+        raise ArrnError(f"npm did not download {wanted} within {_SECONDS // 60} minutes") from None
     if done.returncode or not (folder / package.archive).is_file():
         # npm's first line is a code; the next one tells what was wrong.
         lines = [line.removeprefix("npm error ") for line in done.stderr.splitlines() if line.startswith("npm error ")]
         told = next((line for line in lines if not line.startswith("code ")), first_line(ValueError(done.stderr)))
-        raise ArrnError(f"npm cannot bring {wanted}: {told:.200}; or give a folder that holds it with --runtime FOLDER")
+        raise ArrnError(
+            f"npm cannot download {wanted}: {told:.200}; try again, or give a folder that holds {wanted} with "
+            "--runtime FOLDER"
+        )
 
 
 def _check(path: Path, package: NpmPackage) -> None:
@@ -123,7 +126,7 @@ def _check(path: Path, package: NpmPackage) -> None:
     if found != package.integrity:
         raise ArrnError(
             f"{path} is not {package.name} {package.version}: its checksum is {found:.23}..., and should be "
-            f"{package.integrity:.23}...; delete it and try again"
+            f"{package.integrity:.23}...; delete the file and try again"
         )
 
 
@@ -173,12 +176,12 @@ def _read_folder(given: Path, names: Sequence[str]) -> dict[str, bytes]:
     if place is None:
         raise ArrnError(
             f"--runtime {given} holds no {names[0]}: give a folder with {ONNX_RUNTIME_WEB.name} "
-            f"{ONNX_RUNTIME_WEB.version}, or leave --runtime out and npm brings it"
+            f"{ONNX_RUNTIME_WEB.version}, or leave out --runtime, and npm downloads the package"
         )
     missing = [name for name in names if not (place / name).is_file()]
     if missing:
         raise ArrnError(
             f"{place} lacks {', '.join(missing)}: take a folder with {ONNX_RUNTIME_WEB.name} "
-            f"{ONNX_RUNTIME_WEB.version}, or leave the graphics card out with --no-webgpu"
+            f"{ONNX_RUNTIME_WEB.version}, or leave out the graphics card with --no-webgpu"
         )
     return {name: read_bytes(place / name, _LARGEST) for name in names}

@@ -36,14 +36,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Site:
-    """What came of building a site.
+    """The result of building a site.
 
     Attributes:
-        folder: where it is.
-        manifest: of the network in it.
-        difference: between the answers of its network and PyTorch's, the largest that was measured.
-        bytes: of everything but the runtime.
-        runtime: the runtime in it.
+        folder: the site's folder.
+        manifest: the description of the network in the folder.
+        difference: the largest measured difference between the answers of this network and PyTorch's.
+        bytes: the size of all files without the runtime.
+        runtime: the runtime in the folder.
     """
 
     folder: Path
@@ -66,16 +66,16 @@ def build_site(
     """Writes a folder with a page that runs a network in the browser, on pictures of any size.
 
     Args:
-        source: a finished run, or any folder that `arrn.save` wrote.
-        out: the new folder; one that holds an earlier site is replaced.
-        runtime: a folder with onnxruntime-web, in place of the one that npm brings.
-        samples: a folder of pictures to choose from; None: one of each class of the shipped CIFAR-10 sample.
-        policy: another than the network's own, for sizes between two grids.
+        source: the folder of a finished run, or any folder that `arrn.save` wrote.
+        out: the new folder. A folder that holds an earlier site is replaced.
+        runtime: a folder with onnxruntime-web; None downloads the package by npm.
+        samples: a folder of pictures to choose from; None is one picture of each class of the shipped CIFAR-10 sample.
+        policy: the level for sizes between two grids: "exact" or "cheap". None is the network's own policy.
         webgpu: whether visitors may run the network on their graphics card.
-        say: told what is done, a line each.
+        say: told each step, in a line.
 
     Raises:
-        ArrnError: for a network that the page cannot run, a folder with other files, and where the runtime is missing.
+        ArrnError: for a network that the page cannot run, a folder with other files, or a missing runtime.
     """
     _check_place(out)
     shown = shipped_samples() if samples is None else read_samples(samples)
@@ -120,20 +120,20 @@ def _copy_network(exported: Exported, staging: Path) -> float:
     """The one file that answers at any size, and the one that resamples; its largest difference from PyTorch."""
     manifest = exported.manifest
     if exported.refused:
-        raise RunError(f"the network cannot be trusted outside PyTorch: {'; '.join(exported.refused)}")
+        raise RunError(f"the exported network does not agree with PyTorch: {'; '.join(exported.refused)}")
     if manifest.ndim != 2 or manifest.channels not in (1, 3):
         axes = "axis" if manifest.ndim == 1 else "axes"
         channels = "channel" if manifest.channels == 1 else "channels"
         raise ArrnError(
-            f"the page shows pictures, and this network takes signals of {manifest.ndim} {axes} and "
-            f"{manifest.channels} {channels}: it takes networks for images, grey or in colour"
+            f"the page shows grey or RGB pictures, and this network takes signals of {manifest.ndim} {axes} and "
+            f"{manifest.channels} {channels}: take a network for such pictures"
         )
     if manifest.output != "probabilities":
-        raise ArrnError("the page tells classes apart, and this network gives features: train one with classes")
+        raise ArrnError("the page shows classes, and this network returns features: train a network with classes")
     if not manifest.any_size or manifest.resampling is None:
         raise ArrnError(
-            "the page resamples with the perfect kernel, whose matrices it can compute for any size, and this network "
-            "has another kernel"
+            "the page can resample with the perfect kernel only, and this network has another kernel: take a network "
+            "with the perfect kernel"
         )
     network = manifest.all_levels or manifest.levels[0].exported
     write_atomically(staging / _NETWORK, read_checked(exported.folder, network))

@@ -97,7 +97,7 @@ class Answering:
         if self.waiting + count > most:
             raise busy(
                 429,
-                f"{self.waiting:,} inputs are waiting for an answer and {count:,} more are too many (the limit is "
+                f"{self.waiting:,} inputs are waiting for an answer and {count:,} more exceed the limit ("
                 f"{most:,}): try again in a second.",
             )
 
@@ -151,7 +151,7 @@ class Answering:
             return Problem(422, writable(sentence(str(error))))
         except QueueFullError:
             self.metrics.outcome("refused")
-            return busy(429, "The server holds as many decoded inputs as it may: try again in a second.")
+            return busy(429, "The server's memory for decoded inputs is full: try again in a second.")
         except StoppedError:
             self.metrics.outcome("refused")
             return self.stopped()

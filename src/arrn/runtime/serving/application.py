@@ -127,7 +127,7 @@ def _make_api(answering: Answering) -> FastAPI:
 
     @api.post(
         "/predict",
-        summary=f"Tell what is in {one}, or in several",
+        summary=f"Classify {one}, or several",
         response_model=PredictedInput | FormResults,
         response_description="One answer, or the results of a form.",
         responses=_problems(401, 408, 413, 415, 422, 429, 500, 503),
@@ -136,15 +136,15 @@ def _make_api(answering: Answering) -> FastAPI:
     async def predict(request: Request, top: Annotated[int, Query(ge=1, le=_MOST_TOP)] = 5) -> Response:
         """A raw body is one file, and the answer is one object. A form has any files, and the answer has their results.
 
-        A file that cannot be read does not stop the others: its result is a problem. Where all have one, the status
-        is that of the first.
+        A file that cannot be read does not stop the others: its result is a problem. If no file can be read, the
+        status is that of the first problem.
         """
         return await _predict(answering, request, top)
 
     @api.get(
         "/healthz",
         summary="Whether the server should get requests",
-        response_description="It should.",
+        response_description="The server can answer.",
         responses=_problems(503),
     )
     async def healthz() -> dict[str, str]:

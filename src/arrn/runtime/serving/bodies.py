@@ -128,7 +128,7 @@ class Body:
         most = self._settings.max_body
         length = self.headers.get("content-length")
         if length is not None and (len(length) > 18 or not length.isascii() or not length.isdigit()):
-            raise Problem(422, f"The content length {length!r:.40} is no number of bytes.")
+            raise Problem(422, f"The content length {length!r:.40} is not a number of bytes.")
         if length is not None and int(length) > most:
             raise Problem(413, f"The body has {int(length):,} bytes; the server takes {most:,} at most.")
         coding = self.headers.get("content-encoding", "identity").strip().lower()
@@ -144,7 +144,7 @@ class Body:
             form = await parser.parse()
         except MultiPartException as error:
             if parser.too_many_files:
-                raise Problem(413, f"The form has more than {most:,} files, which is the most.") from None
+                raise Problem(413, f"The form has more than {most:,} files, which is the limit.") from None
             raise Problem(422, f"The form cannot be read: {sentence(error.message)}") from None
         files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
         if not files:
@@ -166,17 +166,17 @@ class Body:
             except TimeoutError:
                 raise Problem(
                     408,
-                    f"After {settings.receive_seconds:g} seconds, {total:,} bytes of the body had arrived and not all "
-                    "of them: send it faster, or a smaller one.",
+                    f"After {settings.receive_seconds:g} seconds, only {total:,} bytes of the body had arrived: send "
+                    "the body faster, or a smaller body.",
                 ) from None
             if self.gone:
                 raise ConnectionAbortedError
             chunk: bytes = message.get("body", b"")
             total += len(chunk)
             if total > settings.max_body:
-                raise Problem(413, f"The body has more than {settings.max_body:,} bytes, which is the most.")
+                raise Problem(413, f"The body has more than {settings.max_body:,} bytes, which is the limit.")
             if not self._held.take(len(chunk)):
-                raise busy(503, "The server holds as many bytes of requests as it may: try again in a second.")
+                raise busy(503, "The server's memory for requests is full: try again in a second.")
             self._count += len(chunk)
             yield chunk
 

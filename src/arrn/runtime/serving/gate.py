@@ -87,7 +87,9 @@ class Gate:
         if answering.stopping:
             return answering.stopped()
         if answering.requests >= answering.settings.max_requests:
-            return busy(503, f"{answering.requests:,} requests are in progress, the most: try again in a second.")
+            return busy(
+                503, f"{answering.requests:,} requests are in progress, which is the limit: try again in a second."
+            )
         return None
 
 

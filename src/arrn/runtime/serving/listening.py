@@ -202,8 +202,8 @@ def _protocol(seconds: float) -> type[asyncio.Protocol]:
                 return
             begun = len(self.conn.trailing_data[0])
             if begun and self.conn.our_state is h11.IDLE:  # a connection on which nothing was asked is just closed
-                came = f"After {seconds:g} seconds, {begun:,} bytes of the head had arrived and not all of them"
-                self._refuse(Problem(408, f"{came}: send it faster."))
+                came = f"After {seconds:g} seconds, only {begun:,} bytes of the head had arrived"
+                self._refuse(Problem(408, f"{came}: send the head faster."))
             self.transport.close()
 
         def _refuse(self, problem: Problem) -> None:

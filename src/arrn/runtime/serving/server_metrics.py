@@ -27,7 +27,7 @@ class ServerMetrics:
             "arrn_requests", "Requests by path and status.", ["path", "status"], registry=self.registry
         )
         self._inputs = Counter(
-            "arrn_inputs", "Images, sounds or volumes by what became of them.", ["outcome"], registry=self.registry
+            "arrn_inputs", "Images, sounds or volumes by outcome.", ["outcome"], registry=self.registry
         )
         self._queued = self._histogram("arrn_queue_seconds", "Seconds that an input waited for the network.", _SECONDS)
         self._computed = self._histogram("arrn_compute_seconds", "Seconds of the network for one batch.", _SECONDS)

@@ -47,16 +47,16 @@ def describe(kind: str, settings: ServerSettings) -> str:
             "<label>Files: <input type='file' name='file' multiple required></label> <button>Predict</button></form>"
         )
     body = [
-        f"<p>This server tells what is in {plural}. They may have any size: each is answered by the level of the "
-        "network that fits it, together with others of that level.</p>",
+        f"<p>This server classifies {plural} of any size. Each {kind} enters the network at the level that fits its "
+        f"size, together with other {plural} of that level.</p>",
         "<h2>One file</h2>",
         f"<pre>{html.escape(one)}</pre>",
         "<h2>Several files</h2>",
         f"<pre>{html.escape(many)}</pre>",
-        "<p>Each file has a result of its own: one that cannot be read does not stop the others.</p>",
+        "<p>Each file has its own result: a file that cannot be read does not stop the others.</p>",
         form,
         "<h2>Limits</h2>",
-        _table(("what", "limit", "status beyond it"), limits),
+        _table(("what", "limit", "status above the limit"), limits),
         "<h2>More</h2><ul><li><a href='docs'>All paths</a>, also as <a href='openapi.json'>OpenAPI</a></li>"
         "<li><a href='network'>The network</a>: its levels and classes</li>"
         "<li><a href='healthz'>Health</a></li><li><a href='metrics'>Metrics</a> for Prometheus</li></ul>",

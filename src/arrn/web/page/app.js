@@ -214,7 +214,7 @@ async function toggleCamera() {
   markSample(null);
   byId("camera").setAttribute("aria-pressed", "true");
   setText("camera", "Keep this picture");
-  byId("chart").replaceChildren(element("p", { class: "soft" }, "Keep a picture of the camera to see all resolutions."));
+  byId("chart").replaceChildren(element("p", { class: "soft" }, "Keep a camera picture to see all resolutions."));
   showTable(site, []);
   try {
     while (camera.isOpen) {
@@ -290,7 +290,7 @@ function listenForDrops() {
 }
 
 async function takeFirst(files) {
-  if (files.length === 0) throw new Refusal("This page takes picture files, and what you dropped is none.");
+  if (files.length === 0) throw new Refusal("This page takes picture files. What you dropped is not a picture file.");
   await takeFile(files[0]);
 }
 
@@ -301,7 +301,7 @@ async function changeBackend() {
   } catch (error) {
     byId("backend").value = "wasm";
     await startNetwork("wasm");
-    throw new Refusal(`The network does not run on this graphics card, and runs on the processor: ${error.message}.`);
+    throw new Refusal(`The network does not run on this graphics card, so it runs on the processor: ${error.message}.`);
   }
   if (source) await showPicture(source);
 }
@@ -311,7 +311,7 @@ function showSite() {
   byId("fit").value = site.aspect;
   if (site.grids.length === 1) {
     const grid = spellSize(site.grids[0]);
-    setText("promise", `Move the slider: this network knows the resolution ${grid} alone, and interpolates smaller pictures to it.`);
+    setText("promise", `Move the slider: this network has only the resolution ${grid}, and smaller pictures are interpolated to it.`);
     byId("levels").hidden = true;
     byId("pyramid-levels").hidden = true;
   }
@@ -330,7 +330,7 @@ function showSite() {
   const grids = site.grids.map(spellSize).join(", ");
   const classes = site.classes ? `${site.classes.length} classes: ${site.classes.slice(0, 10).map((_, n) => nameOf(site, n)).join(", ")}${site.classes.length > 10 ? ", …" : ""}` : "";
   byId("about").replaceChildren(
-    element("p", {}, `Network: ${shownName(site.model)}, ${spellCount(site.parameters)} parameters, grids ${grids}. ${classes && `${classes}. `}Its answers can be wrong, above all for pictures of anything else.`),
+    element("p", {}, `Network: ${shownName(site.model)}, ${spellCount(site.parameters)} parameters, grids ${grids}. ${classes && `${classes}. `}Its answers can be wrong, above all for pictures that show none of its classes.`),
     element("p", {}, `Made by arrn ${site.arrn_version}, run by ONNX Runtime Web ${shownName(site.runtime.version)}. Nothing is sent anywhere.`),
   );
 }

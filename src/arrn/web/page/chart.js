@@ -122,7 +122,7 @@ function levelStrip({ sorted, left, step, highest, width }, site, height) {
     free = x;
     parts.push(drawn("text", { class: "tick", x, y: axis + 17, "text-anchor": "middle" }, String(resolution)));
   }
-  const words = site.grids.length > 1 ? "Resolution (another level from each dashed line)" : "Resolution";
+  const words = site.grids.length > 1 ? "Resolution (the level changes at dashed lines)" : "Resolution";
   parts.push(drawn("text", { class: "tick", x: width / 2, y: axis + 35, "text-anchor": "middle" }, words));
   return parts;
 }

@@ -66,7 +66,7 @@ export class Camera {
   /** Asks for the camera, and begins to show what it sees. */
   async open() {
     if (!navigator.mediaDevices?.getUserMedia) {
-      throw new Refusal("This browser gives the camera only to pages that come by https, or from this machine itself.");
+      throw new Refusal("This browser allows the camera only for pages from https, or from this machine.");
     }
     try {
       this.#stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 }, facingMode: "environment" } });

@@ -62,7 +62,7 @@ async function take({ bitmap, fit }) {
 
   const top = site.grids[0];
   const frame = frameOf(fit, size, top);
-  if (frame[0] * frame[1] > site.most_pixels) throw new Error("too large once its edges are mirrored: choose other proportions");
+  if (frame[0] * frame[1] > site.most_pixels) throw new Error("the picture is too large with mirrored edges: choose other proportions");
   const [rows, columns] = frame.map((length, axis) => placesOf(size[axis], length));
   const target = frame.map((length, axis) => Math.min(length, top[axis]));
 
