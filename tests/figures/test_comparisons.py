@@ -36,7 +36,8 @@ def test_robustness_has_a_panel_for_each_group_on_one_scale() -> None:
 def test_the_axis_of_sound_is_in_hertz() -> None:
     (axes,) = draw_robustness({"": [curve("ARRN", "arrn")]}, rate=1000.0).axes
     assert axes.get_xlabel() == "sampling rate (Hz)"
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["4000", "8000", "16000", "28000", "32000"]
+    # 28000 would touch 32000.
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["4000", "8000", "16000", "", "32000"]
 
 
 def test_no_two_members_or_families_look_alike() -> None:
