@@ -7,8 +7,9 @@
 A line of a queue has four columns with tabs between: a name, how many of the places it takes (or "all"), about how many
 minutes it takes, and a command of the shell. Commands start in this order, as places get free. One that would not end
 in time is passed over, one whose data set (any $DATA/NAME in it) has not all come waits, one that fails is tried once
-more. The variables of a command: ARRN, DATA, RUNS, RESULTS, KEEP (what comes back), KNOWN (results/ of the checkout)
-and TO (options of `arrn reproduce`). On the lent machine this needs nothing but what `arrn` needs.
+more. The variables of a command: ARRN, DATA, RUNS, RESULTS, KEEP (what comes back), SOURCE (src/, tests/, tools/ and
+docs/notes/ of the checkout), KNOWN (its results/) and TO (options of `arrn reproduce`). On the lent machine this needs
+nothing but what `arrn` needs.
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ def environment(source: Path) -> dict[str, str]:
         **os.environ,
         **places,
         "PYTHONPATH": str(source / "src"),
+        "SOURCE": str(source),
         "KNOWN": str(source / "results"),
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
@@ -220,8 +222,10 @@ def call(args: argparse.Namespace) -> None:
     # A copy of the source for this call: runs that began before go on with theirs.
     settings |= {"source": str(HOME / f"source-{time.time_ns()}"), "places": args.places, "device": args.device}
     settings |= {"commit": args.commit}
-    for name in ("src", "results"):
+    for name in ("src", "results", "tests", "tools", "docs/notes"):
         shutil.copytree(ROOT / name, Path(settings["source"], name))
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, settings["source"])
     _write(HOME / "settings.json", settings)
     if args.queue is not None:
         read_queue(args.queue.read_text(), args.places)  # refuses what the worker could not read
