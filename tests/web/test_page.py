@@ -19,7 +19,7 @@ from PIL import Image
 import arrn
 from arrn.runtime.aspect import Aspect
 from arrn.signal import LaplacianPyramid, kernel, resample
-from browsers import Visit, obtained, open_browser, plain_server, read_axe, running
+from browsers import Visit, obtained, plain_server, read_axe, running
 from pictures import encoded, picture
 
 pytest.importorskip("onnxscript")
@@ -35,12 +35,6 @@ CUT_OFF = """[...document.querySelectorAll('#chart text')].filter((text) => {
     const box = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
     return box.width && (box.left < chart.left || box.right > chart.right);
 }).map((text) => text.textContent)"""  # words of the chart that begin or end outside the chart
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import arrn
 from arrn.metadata import Metadata
 from arrn.signal import kernel, resample
 from arrn.testing import awaken_norms
-from browsers import Visit, obtained, open_browser, running
+from browsers import Visit, obtained, running
 from pictures import encoded, picture
 
 pytest.importorskip("onnxscript")
@@ -24,12 +24,6 @@ from arrn.web import Site, build_site
 from arrn.web.site_server import open_server
 
 TOLERANCE = 1e-4
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

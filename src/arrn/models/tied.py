@@ -195,7 +195,10 @@ def _as_lifts(given: Any, count: int) -> list[float]:
     values = list(given) if isinstance(given, list | tuple) else [given]
     wrong = any(isinstance(n, bool) or not isinstance(n, int | float) or not 1 <= n <= 8 for n in values)
     if wrong or not 1 <= len(values) <= count:
-        raise ArrnError(f"lift must be a number from 1 to 8, or up to {count} of them, the base's last, got {given!r}")
+        raise ArrnError(
+            f"lift must be a number from 1 to 8, or a list of at most {count} such numbers, one for each of the lowest "
+            f"levels and last the base's, got {given!r}"
+        )
     return [1.0] * (count - len(values)) + [float(n) for n in values]
 
 

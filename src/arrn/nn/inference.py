@@ -14,7 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from arrn.nn.blocks import BatchRMSNorm, InvertedBlock
 from arrn.nn.introspection import has_hooks
-from arrn.nn.junctions import VectorJunction
+from arrn.nn.junctions import Relay, VectorJunction
 from arrn.nn.layers import REPLICATE_CONVOLUTIONS, Borrowed
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -206,8 +206,8 @@ def above_open_gates(network: nn.Module) -> AboveOpenGates | None:
     shared = {id(tensor): tensor for tensor in itertools.chain(network.parameters(), network.buffers())}
     copied: Any = copy.deepcopy(network, shared)
     for level in list(copied.residuals)[1:]:
-        level.block = level.block.relay()
-    copied.base = copied.base.relay()
+        level.block = Relay(level.block)
+    copied.base = Relay(copied.base)
     return AboveOpenGates(copied)
 
 

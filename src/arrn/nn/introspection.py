@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.flop_counter import FlopCounterMode
 
 from arrn.memory import PeakMemory
+from arrn.nn.constancy import looks_at_gates
 
 _PARALLEL = (nn.DataParallel, DistributedDataParallel)
 COMPILED = "_orig_mod"
@@ -91,7 +92,7 @@ def multiply_adds_of_noise(module: nn.Module, shape: tuple[int, ...]) -> int:
     run.
     """
     tensors = [*module.parameters(), *module.buffers()]
-    if not any(getattr(part, "looks_at_gates", False) for part in module.modules()) or any(t.is_meta for t in tensors):
+    if not any(map(looks_at_gates, module.modules())) or any(tensor.is_meta for tensor in tensors):
         return multiply_adds(module, shape)
     copied = copy.deepcopy(module).cpu().float().eval()
     noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))

@@ -172,7 +172,7 @@ class VectorJunction(nn.Module):
             gate, above = _from_above(r, self.channels, self.features)
             # Samples whose features all come from above; this network would run for nothing.
             settled = None if maps is not None else self._settled(gate)
-            if self.training and maps is None and opened < len(r):
+            if 0 < opened < len(r) and maps is None:
                 rest = above[opened:] + (1 - gate[opened:]) * self._find(r[opened:], None)
                 h = torch.cat([above[:opened], rest])
             elif settled is None or not settled.any():
@@ -206,10 +206,6 @@ class VectorJunction(nn.Module):
         if type(gate) is not torch.Tensor or gate.device.type != "cpu":
             return None
         return gate[:, 0] == 1
-
-    def relay(self) -> Relay:
-        """The junction as it is for signals that come through open gates, without its network."""
-        return Relay(self)
 
     def without_features(self, r: torch.Tensor) -> torch.Tensor:
         """(s, 0, 0), of the shape that `maps` have: what there is on this grid of a signal that skips this level."""
