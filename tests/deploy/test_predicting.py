@@ -19,6 +19,7 @@ import arrn
 from arrn.benchmarks.ways import can_compile
 from arrn.data import BadSample
 from arrn.deploy import Predictor
+from arrn.errors import ArrnError
 from arrn.metadata import Metadata
 from arrn.nn import ARRN
 from arrn.nn.introspection import forward_memory
@@ -113,6 +114,11 @@ def test_what_is_counted_of_the_network_is_in_no_inputs_time(
     monkeypatch.setattr(Predictor, "run", timed)
     Predictor(images_network, device="cpu")(torch.from_numpy(noise(images_network, (11, 6))))
     assert done == ["counts", "begins", "ends"]
+
+
+def test_an_unknown_aspect_is_refused_before_any_input(images_network: ARRN) -> None:
+    with pytest.raises(ArrnError, match=r"unknown aspect 'squeeze' \(known: 'crop', 'pad', 'stretch'\)"):
+        Predictor(images_network, device="cpu", aspect="squeeze")
 
 
 def test_a_policy_can_be_chosen(images_network: ARRN) -> None:

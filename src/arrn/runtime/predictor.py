@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from ..errors import ArrnError
 from .answers import Answer, AnswerList, check_top, make_answer
+from .aspect import as_aspect
 from .cascade import Cascade, Climb, check_threshold
 from .elements import notebook_table, share_bar
 from .files import Array
@@ -67,7 +68,8 @@ class Predictor(ABC):
         self.policy = as_policy(policy)
         self.costs = None if costs is None else tuple(costs)
         self.cascade = cascade
-        self.reader = Reader(ndim, channels, self.grids[0] if self.grids else None, window or 1.0, max_pixels, aspect)
+        top = self.grids[0] if self.grids else None
+        self.reader = Reader(ndim, channels, top, window or 1.0, max_pixels, as_aspect(aspect))
 
     @property
     def kind(self) -> str:
