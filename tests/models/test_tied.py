@@ -31,6 +31,7 @@ LADDERS = [
     {"sizes": (64, 32, 10), "ndim": 1, "in_channels": 1, "own_repeats": (1, 0, 1)},
     {"sizes": (12, 6, 3), "ndim": 3, "in_channels": 2, "lift": 1},
     {"sizes": (16, 7), "own_repeats": (2,)},
+    {"sizes": (16, 8, 4), "own_repeats": (1, 2), "own_stage": 2},
 ]
 
 
@@ -282,9 +283,9 @@ def test_folded_norms_may_leave_the_weights_that_levels_share() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("lift", [1.0, 1.5, 2.0])
-def test_feature_maps_are_on_the_grids_of_the_ladder(lift: float) -> None:
-    model = arrn.create_model("arrn_mini", **SMALL, lift=lift).eval()
+@pytest.mark.parametrize("options", [{"lift": n} for n in (1.0, 1.5, 2.0)] + [{"own_repeats": (1, 1), "own_stage": 2}])
+def test_feature_maps_are_on_the_grids_of_the_ladder(options: dict[str, object]) -> None:
+    model = arrn.create_model("arrn_mini", **SMALL, **options).eval()
     maps = model.forward_levels(torch.randn(2, 3, 16, 16))
     grids = [tuple(y.shape[2:]) for y in maps]
     assert grids == [(16, 16), (8, 8), (4, 4), (1, 1)]
@@ -309,6 +310,7 @@ def test_a_basic_block_halves_odd_grids_and_any_number_of_axes() -> None:
         ({"repeats": (1,) * 60}, "hidden channels on a grid of 32"),
         ({"own_repeats": (10**9,)}, "at most 1000"),
         ({"own_repeats": (1, 1, 1, 1)}, "one for each of the 3 sizes"),
+        ({"own_stage": 5}, "own_stage must be one of the 4 stages of repeats, got 5"),
         ({"lift": 0.5}, "lift must be a number from 1 to 8, or a list of at most 3 .* last the base's, got 0.5"),
         ({"lift": float("nan")}, "last the base's, got nan"),
         ({"lift": (1, 1, 1, 2)}, r"got \(1, 1, 1, 2\)"),

@@ -35,6 +35,7 @@ MOST: Mapping[str, float] = {
     "expansion": 2**10,
     "depth": 1000,
     "repeats": 1000,
+    "own_stage": 1000,
     "sizes": 2**27,
     "blockless": 2**27,
     "size": 2**13,

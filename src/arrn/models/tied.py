@@ -39,8 +39,10 @@ class TiedOptions(AdaptiveOptions):
         sizes: the ladder, highest first, base last; numbers, or tuples where axes differ.
         width: channels of the CNN's first stage. Each stage has twice those before it, on half the grid.
         repeats: residual blocks in each stage, one number for each stage.
-        own_repeats: residual blocks that belong to one level alone, before the shared blocks: one number for each level
-            and the base; missing numbers at the end are zeros.
+        own_repeats: residual blocks that belong to one level alone: one number for each level and the base; missing
+            numbers at the end are zeros.
+        own_stage: the stage that has these blocks, counted from 1: before the shared blocks of the first stage, or
+            behind the block that begins a later one.
         lift: the grid on which a level works, as a multiple of the level's own grid: one number for the base, or
             several, for the lowest levels and, last, the base. 1 is the level's own grid, which the other levels have.
         ndim: axes of space: 1 (audio), 2 (images), 3 (volumes).
@@ -56,6 +58,7 @@ class TiedOptions(AdaptiveOptions):
     width: int = 48
     repeats: Sequence[int] = (2, 2, 2, 2)
     own_repeats: Sequence[int] = ()
+    own_stage: int = 1
     lift: float | Sequence[float] = 2.0
     ndim: int = 2
     threshold: float = 0.03
@@ -81,6 +84,9 @@ def build_tied(options: TiedOptions) -> ARRN:
             f"{options.repeats!r} and {options.own_repeats!r}"
         )
     own += [0] * (len(ladder) - len(own))
+    own_stage = as_whole("own_stage", options.own_stage, least=1)
+    if own_stage > len(repeats):
+        raise ArrnError(f"own_stage must be one of the {len(repeats)} stages of repeats, got {own_stage}")
     lifts = _as_lifts(options.lift, len(ladder))
     kernel = as_kernel(options.kernel)
     blockless = sizes_between(ladder, kernel) if options.blockless == "between" else options.blockless
@@ -100,10 +106,11 @@ def build_tied(options: TiedOptions) -> ARRN:
     networks = [*(_tied(cnn) for _ in ladder[1:]), cnn]
     junctions = []
     for n, (grid, network) in enumerate(zip(ladder, networks, strict=True)):
-        lifted = _lifted(_with_own(network, width, own[n], ndim), grid, lifts[n], kernel)
+        lifted = _lifted(_with_own(network, width, repeats, own[n], own_stage, ndim), grid, lifts[n], kernel)
         # For feature maps, the stage that ends on the level's own grid.
         stages = {1.0: 1, 2.0: 2}.get(lifts[n], len(repeats) + 1)
-        shows = len(lifted) - sum(repeats[stages:]) if stages <= len(repeats) else None
+        later = sum(repeats[stages:]) + (own[n] if own_stage > stages else 0)
+        shows = len(lifted) - later if stages <= len(repeats) else None
         next_size = ladder[n + 1] if n + 1 < len(ladder) else None
         junctions.append(
             VectorJunction(lifted, channels, features, next_size, shows=shows, shown=width * 2 ** (stages - 1))
@@ -149,9 +156,14 @@ def _tied(cnn: nn.Sequential) -> nn.Sequential:
     return tied
 
 
-def _with_own(cnn: nn.Sequential, width: int, count: int, ndim: int) -> nn.Sequential:
-    """With so many blocks more behind the first convolution, its norm and its activation."""
-    return nn.Sequential(*cnn[:3], *(BasicBlock(width, width, ndim=ndim) for _ in range(count)), *cnn[3:])
+def _with_own(
+    cnn: nn.Sequential, width: int, repeats: Sequence[int], count: int, stage: int, ndim: int
+) -> nn.Sequential:
+    """With so many blocks more in a stage, where its channels are `width` times a power of two already."""
+    features = width * 2 ** (stage - 1)
+    before = 3 + (sum(repeats[: stage - 1]) + 1 if stage > 1 else 0)
+    own = (BasicBlock(features, features, ndim=ndim) for _ in range(count))
+    return nn.Sequential(*cnn[:before], *own, *cnn[before:])
 
 
 def _lifted_grid(grid: Grid, lift: float) -> Grid:
