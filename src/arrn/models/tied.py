@@ -57,9 +57,9 @@ class TiedOptions(AdaptiveOptions):
     sizes: Sequence[Size] = (32, 16, 8)
     width: int = 48
     repeats: Sequence[int] = (2, 2, 2, 2)
-    own_repeats: Sequence[int] = ()
-    own_stage: int = 1
-    lift: float | Sequence[float] = 2.0
+    own_repeats: Sequence[int] = (2,)
+    own_stage: int = 2
+    lift: float | Sequence[float] = (1.25, 2.0)
     ndim: int = 2
     threshold: float = 0.03
     blockless: Sequence[Size] | Literal["between"] = "between"
