@@ -209,8 +209,8 @@ def _lower(size: int) -> list[int]:
 def _frontier(size: int) -> list[PlannedRun]:
     """Designs for accuracy at little cost, and their rivals, all by one recipe.
 
-    The widths of the switchable network cost as much as `arrn_medium` at the top and in the middle (48) and at the base
-    (96), and as `arrn_mini` at the top and in the middle (16) and at the base (32).
+    The widths of the switchable network cost as much as `arrn_medium` at the top (54), in the middle (64, its own width)
+    and at the base (96), and as `arrn_mini` at the top (18), in the middle (21) and at the base (32).
     """
     stem, switchable, ladder = "resnet18_small_stem", "resnet18_switchable", [size, size // 2, size // 4]
     shares = {size * resolution // 32: share for resolution, share in FRONTIER.shares}
@@ -227,7 +227,7 @@ def _frontier(size: int) -> list[PlannedRun]:
         run("arrn_medium", "arrn_medium", {"sizes": ladder}, everywhere),
         switched(f"{switchable}-frontier", 64),
         run("arrn_mini", "arrn_mini", {"sizes": ladder}, everywhere),
-        *(switched(f"{switchable}-{width}-frontier", width) for width in (16, 32, 48, 96)),
+        *(switched(f"{switchable}-{width}-frontier", width) for width in (18, 21, 32, 54, 96)),
         run(f"{stem}-frontier", stem, {"size": size}, alone),
         run(f"{stem}-random-resolution-frontier", stem, {"size": size}, everywhere | {"resolutions": list(shares)}),
         *(run(f"native-{native}-frontier", stem, {"size": native}, alone) for native in ladder[1:]),

@@ -107,13 +107,18 @@ def build_tied(options: TiedOptions) -> ARRN:
     junctions = []
     for n, (grid, network) in enumerate(zip(ladder, networks, strict=True)):
         lifted = _lifted(_with_own(network, width, repeats, own[n], own_stage, ndim), grid, lifts[n], kernel)
-        # For feature maps, the stage that ends on the level's own grid.
-        stages = {1.0: 1, 2.0: 2}.get(lifts[n], len(repeats) + 1)
-        later = sum(repeats[stages:]) + (own[n] if own_stage > stages else 0)
-        shows = len(lifted) - later if stages <= len(repeats) else None
-        next_size = ladder[n + 1] if n + 1 < len(ladder) else None
+        stage, ends_on = _last_stage_at(grid, _lifted_grid(grid, lifts[n]), len(repeats))
+        later = sum(repeats[stage:]) + (own[n] if own_stage > stage else 0)
         junctions.append(
-            VectorJunction(lifted, channels, features, next_size, shows=shows, shown=width * 2 ** (stages - 1))
+            VectorJunction(
+                lifted,
+                channels,
+                features,
+                ladder[n + 1] if n + 1 < len(ladder) else None,
+                shows=len(lifted) - later,
+                shown=width * 2 ** (stage - 1),
+                taken_to_grid=None if ends_on == grid else Resampling(ends_on, grid, kernel),
+            )
         )
     residuals = [
         _residual(junction, size, next_size, options.threshold, kernel, above=n > 0)
@@ -173,6 +178,18 @@ def _lifted_grid(grid: Grid, lift: float) -> Grid:
 def _lifted(network: nn.Sequential, grid: Grid, lift: float, kernel: Kernel) -> nn.Sequential:
     higher = _lifted_grid(grid, lift)
     return network if higher == grid else nn.Sequential(Resampling(grid, higher, kernel), *network)
+
+
+def _last_stage_at(grid: Grid, lifted: Grid, stages: int) -> tuple[int, Grid]:
+    """The last stage of a CNN whose own grid is at least `grid`, counted from 1, and the stage's grid.
+
+    >>> _last_stage_at((8,), (16,), 4), _last_stage_at((16,), (20,), 4)
+    ((2, (8,)), (1, (20,)))
+    """
+    stage, here = 1, lifted
+    while stage < stages and all(-(-n // 2) >= m for n, m in zip(here, grid, strict=True)):
+        stage, here = stage + 1, tuple(-(-n // 2) for n in here)
+    return stage, here
 
 
 def _residual(

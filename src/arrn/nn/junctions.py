@@ -126,6 +126,7 @@ class VectorJunction(nn.Module):
         shows: how many layers of the network come before its features on the level's own grid. `ARRN.forward_levels`
             gives these features: (s, 1, features) times the gate, or in the base the features alone. None: it gives r.
         shown: the channels of these features.
+        taken_to_grid: takes these features to the level's own grid, where the layers end on a larger one.
 
     Shape: (batch, channels, *grid), or (batch, channels + 1 + laid_out(features, grid), *grid) -> the same on
         `next_size`, or (batch, features, 1, ..., 1) of the base.
@@ -146,11 +147,12 @@ class VectorJunction(nn.Module):
         *,
         shows: int | None = None,
         shown: int = 0,
+        taken_to_grid: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.network, self.channels, self.features = network, channels, features
         self.next_size = None if next_size is None else tuple(next_size)
-        self.shows, self.shown = shows, shown
+        self.shows, self.shown, self.taken_to_grid = shows, shown, taken_to_grid
         self.gives_map = shows is not None
 
     @staticmethod
@@ -195,7 +197,8 @@ class VectorJunction(nn.Module):
         for n, layer in enumerate(self.network):
             found = layer(found)
             if maps is not None and n + 1 == self.shows:
-                maps.append(found if self.next_size is None else _beside_signal(found, self.channels))
+                features = found if self.taken_to_grid is None else self.taken_to_grid(found)
+                maps.append(features if self.next_size is None else _beside_signal(features, self.channels))
         wide = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
         return wide.flatten(2).mean(dim=2)
 
