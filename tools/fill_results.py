@@ -27,11 +27,12 @@ COMPARISON = re.compile(r"(<!-- headline -->\n).*?(<!-- end of headline -->)", r
 
 # Of CIFAR-10: runs by name, with what a first-time reader needs to be told of them.
 HEADLINE = {
-    "arrn_cifar10": "ARRN with Laplacian dropout (`arrn_cifar10`)",
-    "resnet18": "ResNet18, a baseline of the paper",
-    "resnet18_small_stem": "ResNet18 with a stem for small images",
-    "resnet18_small_stem-random-resolution": "the same, trained at random resolutions",
-    "resnet18_switchable": "the same, with grids and norms for each of 7 resolutions",
+    "arrn_medium": "ARRN medium (`arrn_medium`, 6.6 million parameters)",
+    "arrn_mini": "ARRN mini (`arrn_mini`, 0.7 million parameters)",
+    "resnet18_switchable-frontier": "ResNet18 with grids and norms for each of 7 resolutions (11.2 million)",
+    "resnet18_small_stem-random-resolution": "ResNet18 trained at random resolutions, the paper's recipe",
+    "arrn_cifar10": "ARRN of the paper's form (`arrn_cifar10`), the paper's recipe",
+    "resnet18": "ResNet18 as in the paper, the paper's recipe",
 }
 
 

@@ -42,7 +42,7 @@ def test_each_experiment_has_the_papers_networks() -> None:
     assert {(run.options["kernel"], run.options.get("dropout")) for run in ablated} == {
         (kernel, p) for kernel in ("perfect", "fair", "poor") for p in (None, 0.0)
     }
-    assert len(choose(runs, "all")) == len(runs) == 12 + 6 + 4 + 7 + 11
+    assert len(choose(runs, "all")) == len(runs) == 12 + 6 + 4 + 7 + 12
 
 
 def test_the_rivals_learn_at_lower_resolutions() -> None:

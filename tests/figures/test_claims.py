@@ -75,3 +75,18 @@ def test_a_claim_without_its_runs_is_not_known_and_says_why() -> None:
     assert found["Laplacian dropout up to doubles accuracy at low resolutions"] == "not known: not run without dropout"
     assert found["Laplacian dropout makes up for approximate kernels"] == "not known: no complete ablation"
     assert claims_page({}).lacking == ("results of `arrn reproduce all`",)
+
+
+def test_rivals_are_compared_with_the_design_that_was_trained_by_their_recipe() -> None:
+    results = {run.name: invent(run) for run in plan("sample")}
+    names = ("arrn_small", "arrn_medium", "arrn_mini", "resnet18_switchable", "resnet18_switchable-frontier")
+    for name in names[3:]:
+        better = [{**point, "accuracy": 0.99} for point in results[name].report.results]
+        report = dataclasses.replace(results[name].report, results=better)
+        results[name] = dataclasses.replace(results[name], report=report)
+    text = claims_page(group_runs([results[name] for name in names])).text
+    assert text is not None
+    paper, beyond = text.split("Networks above ARRN medium, trained by the same recipe")
+    assert "- sample, `resnet18_switchable`: by " in paper
+    assert "-frontier" not in paper
+    assert beyond.count("- sample, ") == beyond.count("- sample, `resnet18_switchable-frontier`: by ") == 1

@@ -29,7 +29,7 @@ def test_every_network_is_a_point_and_ours_are_joined() -> None:
     for axes in panels[:3]:  # those below show the networks that were timed
         assert len(axes.containers) == len([run for run in plan("sample") if not in_the_ablation_alone(run)])
     (legend,) = drawing.figure.legends
-    assert {"ARRN medium", "ARRN mini", "ResNet18, switchable, 48 channels (frontier recipe)"} <= set(labels(legend))
+    assert {"ARRN medium", "ARRN mini", "ResNet18, switchable, 54 channels (frontier recipe)"} <= set(labels(legend))
     check_legends(drawing.figure)
     assert drawing.lacking == ()
     untimed = [run for run in runs if run.name != "arrn_mini"]

@@ -283,7 +283,9 @@ def test_folded_norms_may_leave_the_weights_that_levels_share() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("options", [{"lift": n} for n in (1.0, 1.5, 2.0, (1.25, 2.0))] + [{"own_repeats": (1, 1), "own_stage": 2}])
+@pytest.mark.parametrize(
+    "options", [{"lift": n} for n in (1.0, 1.5, 2.0, (1.25, 2.0))] + [{"own_repeats": (1, 1), "own_stage": 2}]
+)
 def test_feature_maps_are_on_the_grids_of_the_ladder(options: dict[str, object]) -> None:
     model = arrn.create_model("arrn_mini", **SMALL, **options).eval()
     maps = model.forward_levels(torch.randn(2, 3, 16, 16))

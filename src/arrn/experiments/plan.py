@@ -209,8 +209,8 @@ def _lower(size: int) -> list[int]:
 def _frontier(size: int) -> list[PlannedRun]:
     """Designs for accuracy at little cost, and their rivals, all by one recipe.
 
-    The widths of the switchable network cost as much as `arrn_medium` at the top (54), in the middle (64, its own width)
-    and at the base (96), and as `arrn_mini` at the top (18), in the middle (21) and at the base (32).
+    The widths of the switchable network cost as much as `arrn_medium` at the top (54), in the middle (64, the usual
+    width) and at the base (96), and as `arrn_mini` at the top (18), in the middle (21) and at the base (32).
     """
     stem, switchable, ladder = "resnet18_small_stem", "resnet18_switchable", [size, size // 2, size // 4]
     shares = {size * resolution // 32: share for resolution, share in FRONTIER.shares}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from statistics import fmean
+from typing import Literal
 
 from arrn.datasets import REPRODUCED
 from arrn.errors import ArrnError
@@ -130,6 +131,19 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
         return not run.first.adaptive, not run.first.dropout, specialist, known, resolutions, run.name
 
     return sorted(runs, key=place)
+
+
+def our_best(runs: Sequence[Run], experiment: Literal["robustness", "frontier"]) -> Run | None:
+    """The ARRN that rivals are compared with: the paper's with Laplacian dropout, or the largest design beyond it."""
+    largest = next(iter(FRONTIER_DESIGNS))
+    ours = [run for run in in_order(runs) if run.first.adaptive and run.first.dropout and run.in_any(experiment)]
+    return next((run for run in ours if experiment == "robustness" or run.name == largest), None)
+
+
+def rivals_of(runs: Sequence[Run], experiment: Literal["robustness", "frontier"]) -> list[Run]:
+    """The networks without levels that were trained by the recipe of `our_best`."""
+    beyond = experiment == "frontier"
+    return [run for run in in_order(runs) if not run.first.adaptive and run.in_any("frontier") == beyond]
 
 
 def source_of(result: Result) -> str | None:
