@@ -32,7 +32,7 @@ demo: $(VENV)/.installed
 	$(BIN)/arrn demo
 
 web: $(VENV)/.installed
-	$(BIN)/arrn web weights/arrn_small --out out/site --serve
+	$(BIN)/arrn web weights/arrn_mini --out out/site --serve
 
 test: lint check-types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile

@@ -106,7 +106,7 @@ def main(steps: int = 600, tested: int = 1000) -> dict[str, dict[int, float]]:
     shares: dict[str, dict[int, float]] = {}
     for title, dropout in (("with Laplacian dropout", 0.5), ("without", 0.0)):
         torch.manual_seed(0)
-        backbone = arrn.create_backbone("arrn_mini", width=16, dropout=dropout)
+        backbone = arrn.create_backbone("arrn_pyramid", width=16, dropout=dropout)
         backbone.metadata = arrn.metadata.Metadata(mean=data.mean, std=data.std)
         model = Segmenter(backbone, classes=2, size=SIZE)
         began = time.perf_counter()
