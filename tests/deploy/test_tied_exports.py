@@ -1,6 +1,7 @@
 """Exported tied networks: shared weights are stored once, and what lies below open gates does not run."""
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,24 @@ def test_shared_weights_are_stored_once(mini: tuple[Any, Exported]) -> None:
     parameters = sum(parameter.nbytes for parameter in model.parameters())
     files = [exported.manifest.all_levels, *(level.exported for level in exported.manifest.levels)]
     assert all(file is not None and file.bytes < 1.3 * parameters for file in files)
+
+
+def test_weights_that_half_precision_holds_take_half_the_bytes(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = arrn.create_model("arrn_mini", num_classes=4)
+    awaken_norms(model, torch.randn(6, 3, 32, 32))
+    arrn.save(model.half(), tmp_path / "saved", Metadata(mean=(0.45,) * 3, std=(0.2,) * 3))
+    exported = export_network(tmp_path / "saved", tmp_path / "out")
+    every, level = exported.manifest.all_levels, exported.manifest.levels[0].exported
+    assert every is not None
+    assert level is not None
+    assert every.bytes < 0.6 * level.bytes
+    assert exported.refused == ()
+    x = signals(model.grids, FINE, BLURRED, FLAT)
+    assert differ(arrn.load(tmp_path / "saved").float().eval(), tmp_path / "out" / "any-size.onnx", x) < 1e-3
+    stored = onnx.load(tmp_path / "out" / "any-size.onnx").graph.initializer
+    halves = [tensor for tensor in stored if tensor.data_type == onnx.TensorProto.FLOAT16]
+    assert sum(math.prod(tensor.dims) for tensor in halves) > 0.9 * sum(p.numel() for p in model.parameters())
 
 
 def test_the_manifest_counts_what_runs_for_signals_with_details(mini: tuple[Any, Exported]) -> None:

@@ -32,6 +32,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     model = arrn.create_model("arrn_mini")
     awaken_norms(model, torch.randn(6, 3, 32, 32))
+    model.half()  # as the networks in weights/ are
     names = tuple(f"class {n}" for n in range(10))
     arrn.save(model, folder, Metadata(mean=(0.45,) * 3, std=(0.2,) * 3, class_names=names))
     return folder
@@ -51,8 +52,8 @@ def visit(browser: Any, site: Site) -> Iterator[Visit]:
         assert visit.wrong == []
 
 
-def test_all_but_the_runtime_takes_less_than_three_megabytes(site: Site) -> None:
-    assert site.bytes < 3e6
+def test_all_but_the_runtime_takes_less_than_two_megabytes(site: Site) -> None:
+    assert site.bytes < 2e6
     assert site.difference < TOLERANCE
 
 
@@ -88,6 +89,6 @@ def test_the_page_says_which_levels_run_only_if_needed(visit: Visit) -> None:
         )
     visit.move_to(32)
     facts = visit.page.inner_text("#facts")
-    assert "35.2 million" in facts
-    assert "52.8 million for a flat picture" in facts
+    assert "44.7 million" in facts
+    assert "68.6 million for a flat picture" in facts
     assert "the lower ones run if needed" in facts

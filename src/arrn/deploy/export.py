@@ -227,6 +227,7 @@ class _Writer:
             import onnx  # noqa: F401
             import onnxruntime  # noqa: F401
             import onnxscript  # noqa: F401
+        from arrn.deploy.onnx_graph import store_in_half
         from arrn.deploy.onnx_program import OnnxPrograms, resampling_file
         from arrn.runtime.onnx_engine import open_session
 
@@ -250,7 +251,7 @@ class _Writer:
             content = resampling_file(parts.ndim, parts.kernel).SerializeToString()
             resampling = self._write("resample.onnx", content)
             if len(self.chosen) > 1:
-                file = self._write("any-size.onnx", programs.any_size_file().SerializeToString())
+                file = self._write("any-size.onnx", store_in_half(programs.any_size_file()).SerializeToString())
                 every = self._check(file, runner(file), None, self._sizes(None, True))
         return replace(
             manifest, any_size=programs.any_size, levels=tuple(entries), all_levels=every, resampling=resampling

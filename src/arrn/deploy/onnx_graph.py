@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -18,6 +19,8 @@ OPSET, IR_VERSION = 20, 10
 
 Expansion: TypeAlias = Callable[["Graph", onnx.NodeProto, list[str]], str]
 """Writes what a node of another domain stands for, and returns the name of its answer."""
+
+_WORTH_A_CAST = 256  # numbers
 
 NUMBER_TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
 
@@ -158,6 +161,29 @@ class Graph:
         helper.set_model_props(model, dict(properties or {}))
         onnx.checker.check_model(model)
         return model
+
+
+def store_in_half(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model in a smaller file: weights that half precision holds exactly are stored so, and cast as it loads.
+
+    These are the weights of a network that was saved in half precision. Readers compute in float32 as before.
+    """
+    casts = []
+    for tensor in model.graph.initializer:
+        if tensor.data_type != TensorProto.FLOAT or math.prod(tensor.dims) < _WORTH_A_CAST:
+            continue
+        array = numpy_helper.to_array(tensor)
+        with np.errstate(over="ignore"):
+            half = array.astype(np.float16)
+        if np.array_equal(half.astype(np.float32), array):
+            name = tensor.name
+            tensor.CopyFrom(numpy_helper.from_array(half, f"{name}_half"))
+            casts.append(helper.make_node("Cast", [tensor.name], [name], to=TensorProto.FLOAT))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.checker.check_model(model)
+    return model
 
 
 def array_of(value: Any) -> NDArray[Any]:
