@@ -389,9 +389,7 @@ def main() -> None:
         sets = {name: Path(root).expanduser() for name, _, root in (each.partition("=") for each in args.sets)}
         most = int(args.most * MIB) if args.most else room_beside_the_checkout()
         if not args.most and most < 40 * MIB:
-            print(
-                f"{most // MIB} MiB are left beside the checkout; weights/ and docs/images can be moved aside meanwhile"
-            )
+            print(f"{most // MIB} MiB are left beside the checkout; weights/ and docs/images can be moved aside")
         for folder in pack(args.folder, sets, max(most, 1)):
             print(f"{folder}: {sum(file.stat().st_size for file in folder.rglob('*@*')) / MIB:.1f} MiB")
     elif args.command == "call":
