@@ -7,23 +7,25 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's malloc.h
+_KEEPING = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1}
 _DEFAULTS = {_M_TRIM_THRESHOLD: 128 * 1024, _M_MMAP_MAX: 65536}
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc keep what torch frees, for the next tensor.
+    """Lets glibc keep what is freed, for the next tensor and for all threads; for a program of ours, until it ends.
 
     By default every large tensor is fresh from the system, page by page: on a CPU that took more than half of the
-    time of an evaluation (docs/performance.md). Other C libraries are left alone.
+    time of an evaluation (docs/performance.md). Each thread would keep its own: 0.1 GB more where threads read samples
+    that another thread drops (docs/large_data.md). Other C libraries are left alone.
     """
-    _tell_malloc({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1})
+    _tell_malloc(_KEEPING | {_M_ARENA_MAX: 1})
 
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """`keep_freed_memory` within it; after it, what was kept goes back to the system."""
-    keep_freed_memory()
+    """Large blocks are kept within it; after it, what was kept goes back to the system."""
+    _tell_malloc(_KEEPING)
     try:
         yield
     finally:

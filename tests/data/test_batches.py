@@ -126,33 +126,16 @@ def test_a_program_that_forgets_to_close_them_ends_all_the_same(tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-SENDING = """
-import multiprocessing, sys, threading, time, torch
-from arrn.data.batches import _prepare_worker
+def test_too_little_shared_memory_is_one_line(examined: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(size: int) -> None:
+        raise RuntimeError(f"unable to allocate shared memory: {size}")
 
-def send():
-    while True:
-        torch.zeros(8).untyped_storage()._share_fd_cpu_()
-
-def work():
-    _prepare_worker(0)
-    for _ in range(3):
-        threading.Thread(target=send, daemon=True).start()
-    time.sleep(0.1)
-
-if __name__ == "__main__":
-    worker = multiprocessing.get_context("spawn").Process(target=work)
-    worker.start()
-    worker.join()
-    sys.exit(worker.exitcode)
-"""
-
-
-def test_a_worker_may_be_ended_while_it_sends(tmp_path: Path) -> None:
-    (tmp_path / "sending.py").write_text(SENDING)
-    command = [sys.executable, str(tmp_path / "sending.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
+    with (
+        StreamedBatches(examined, placement_of(examined), 2, 0, CPU, workers=1) as batches,
+        pytest.raises(arrn.ArrnError, match=r"has no room for a batch of .* GB: take smaller batches, or --workers 0"),
+    ):
+        next(batches.epoch(0))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
-import math
-import multiprocessing
-import os
-import signal
-import threading
-import weakref
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.process import BaseProcess
-from multiprocessing.util import Finalize
-from typing import Any, Literal, Self, TypeAlias
+from itertools import repeat
+from typing import Literal, Self, TypeAlias
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from arrn.data.epochs import PlannedBatch, plan_epoch, plan_in_order, steps_per_epoch
 from arrn.data.examining import Examined
 from arrn.data.placement import Bucket, Placement, fits_in_memory, load_buckets
 from arrn.data.read_ahead import read_ahead
-from arrn.data.source import BadSample, Source
 from arrn.data.windows import WINDOW_BYTES, ChunkedOrder, Windows
+from arrn.data.workers import Wanted, Workers
 from arrn.errors import ArrnError
 from arrn.signal.grid import Grid
 from arrn.signal.scaling import full_scale
@@ -35,8 +24,6 @@ from arrn.teamwork import Team
 Order: TypeAlias = Windows | Literal["whole"]
 """How epochs are shuffled: within windows, or as a whole."""
 
-_PREFETCHED = 2  # batches that are asked of a worker before they are needed
-_ROOMS = _PREFETCHED + 1
 _ENOUGH = 20_000  # samples; more change the third digit at most
 
 
@@ -247,30 +234,13 @@ class StreamedBatches(Batches):
         self._origin = examined.source.origin()
         self._memory = memory
         self._ahead: Generator[list[bytes | None]] | None = None
-        self._order = _Order()
         if self._origin is not None:
             self._origin[0].forget()
-        # Spawned, not forked: this process has threads, and perhaps a GPU, which a fork does not survive.
-        self._loader = DataLoader(
-            _Reader(examined.source, placement),
-            batch_sampler=self._order,
-            collate_fn=_as_read,
-            num_workers=workers,
-            prefetch_factor=_PREFETCHED if workers else None,
-            persistent_workers=workers > 0,
-            multiprocessing_context="spawn" if workers else None,
-            pin_memory=device.type == "cuda",
-            worker_init_fn=_prepare_worker,
-        )
-        self._end = weakref.finalize(self, _end_workers, self._loader)
-        # When the interpreter exits, before torch has its turn: it would wait for workers that outlive its signals.
-        self._end.atexit = False
-        atexit.register(self._end)
+        self._workers = Workers(examined.source, placement, workers)
 
     def close(self) -> None:
         self._stop_reading()
-        self._end()
-        atexit.unregister(self._end)
+        self._workers.close()
 
     def _stop_reading(self) -> None:
         if self._ahead is not None:
@@ -278,129 +248,23 @@ class StreamedBatches(Batches):
             self._ahead = None
 
     def _take(self, plan: Sequence[PlannedBatch]) -> Iterator[Batch]:
-        assert self._end.alive, "these batches are closed"
         chosen = [self._members[batch.bucket][batch.places] for batch in plan]
-        self._order.batches = self._to_read(chosen)
-        rooms: deque[torch.Tensor] = deque(maxlen=self._loader.num_workers * _ROOMS)
-        for planned, indices, images in zip(plan, chosen, self._loader, strict=True):
-            if isinstance(images, BadSample):
-                raise images
-            labels = self._labels[indices]
-            if self._loader.num_workers and not self._loader.pin_memory:
-                rooms.append(images)  # which stay mapped
-                images = images.clone()  # the worker will write there again
-            images, labels = (tensor.to(self._device, non_blocking=True) for tensor in (images, labels))
+        for planned, indices, images in zip(plan, chosen, self._workers.read(self._wanted(plan, chosen)), strict=True):
+            # A copy, since the workers will write there again; from pinned memory it goes to a GPU meanwhile.
+            images = images.pin_memory() if self._device.type == "cuda" else images.clone()
+            images, labels = (tensor.to(self._device, non_blocking=True) for tensor in (images, self._labels[indices]))
             yield Batch(images, labels, planned.whole)
 
-    def _to_read(self, chosen: Sequence[torch.Tensor]) -> Iterator[list[_Item]]:
-        """What workers are told of each batch."""
-        if self._origin is None:
-            yield from (indices.tolist() for indices in chosen)
-            return
-        source, places = self._origin
+    def _wanted(self, plan: Sequence[PlannedBatch], chosen: Sequence[torch.Tensor]) -> Iterator[Wanted]:
+        """What workers are to read for each batch."""
+        encoded: Iterable[list[bytes | None] | None] = repeat(None, len(plan))
         self._stop_reading()  # of an epoch that was not read to its end
-        self._ahead = ahead = read_ahead(source, [places[indices] for indices in chosen], self._memory * 5 // 4)
-        for indices, encoded in zip(chosen, ahead, strict=True):
-            yield list(zip(indices.tolist(), encoded, strict=True))
-
-
-_Item: TypeAlias = int | tuple[int, bytes | None]
-"""A sample, by its number; with its bytes where samples lie in chunks."""
-
-
-class _Order(Sampler[list[_Item]]):
-    """The batches of the epoch at hand; changed between epochs, so that workers live on."""
-
-    def __init__(self) -> None:
-        self.batches: Iterator[list[_Item]] = iter(())
-
-    def __iter__(self) -> Iterator[list[_Item]]:
-        return self.batches
-
-
-class _Reader(Dataset[torch.Tensor]):
-    """What a worker does: reads or decodes samples, brings them to their grid, stacks them."""
-
-    def __init__(self, source: Source, placement: Placement) -> None:
-        self.source = source
-        self.placement = placement
-        self._room = _Room()
-
-    def __getitems__(self, items: list[_Item]) -> torch.Tensor | BadSample:
-        try:
-            first = self._read(items[0])
-            grid = tuple(first.shape[1:])
-            stacked = self._room.take((len(items), *first.shape), first.dtype)
-            stacked[0] = first
-            for place, item in enumerate(items[1:], 1):
-                stacked[place] = self._read(item, grid)
-            return stacked
-        except BadSample as error:
-            return error  # raised in the main process: the loader would wrap it in a page of traceback
-
-    def _read(self, item: _Item, grid: Grid | None = None) -> torch.Tensor:
-        if isinstance(item, int):
-            return self.placement.read(self.source, item, grid)
-        index, encoded = item
-        return self.placement.bring(self.source.decode(index, encoded), self.source, index, grid)
-
-
-class _Room:
-    """Where a worker stacks samples: memory that the main process sees, the same few pieces again and again.
-
-    A fresh piece for each batch, page by page from the system, takes a seventh of the time that small images take to
-    decode. The main process copies a batch before it asks this worker for the one after the next.
-    """
-
-    def __init__(self) -> None:
-        self._pieces: list[torch.Tensor] = []
-        self._turn = 0
-
-    def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor to write into; one of its own in the main process."""
-        if get_worker_info() is None:
-            return torch.empty(shape, dtype=dtype)
-        needed = math.prod(shape) * dtype.itemsize
-        self._pieces = self._pieces or [torch.empty(0, dtype=torch.uint8) for _ in range(_ROOMS)]
-        self._turn = (self._turn + 1) % len(self._pieces)
-        if len(self._pieces[self._turn]) < needed:
-            self._pieces[self._turn] = _shared_memory(needed)
-        return self._pieces[self._turn][:needed].view(dtype).view(shape)
-
-
-def _shared_memory(size: int) -> torch.Tensor:
-    shared: torch.Tensor = torch.empty(size, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
-    return shared
-
-
-def _as_read(stacked: Any) -> Any:
-    return stacked
-
-
-def _prepare_worker(worker: int) -> None:
-    # A signal to the whole group stops the run when its step is done, and that step may need this worker.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    # A process that is killed leaves no worker. The watch of torch begins later than this, and takes whoever adopts an
-    # orphan for its parent: a worker that was still starting would wait for ever.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    # A worker that is ended while its sender thread is inside torch is aborted by the interpreter's own exit (the
-    # thread is unwound through C++ that allows no unwinding), so it leaves without one, after all other finalizers.
-    Finalize(None, os._exit, args=(0,), exitpriority=-100)
-
-
-def _end_with(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def _end_workers(loader: DataLoader[torch.Tensor]) -> None:
-    iterator = loader._iterator
-    if isinstance(iterator, _MultiProcessingDataLoaderIter):
-        iterator._shutdown_workers()
-    loader._iterator = None
+        if self._origin is not None:
+            source, places = self._origin
+            self._ahead = read_ahead(source, [places[indices] for indices in chosen], self._memory * 5 // 4)
+            encoded = self._ahead
+        for planned, indices, contents in zip(plan, chosen, encoded, strict=True):
+            yield Wanted(indices.tolist(), self.grids[planned.bucket], contents)
 
 
 def measure_statistics(batches: Batches) -> tuple[tuple[float, ...], tuple[float, ...]]:

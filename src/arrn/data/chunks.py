@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 
@@ -19,16 +19,8 @@ from arrn.data.storage import StoredFile
 _KEPT_BYTES = 2**28
 
 
-class EncodedChunk(Protocol):
-    """The encoded samples of a chunk, in order; None is one that holds no bytes."""
-
-    @property
-    def nbytes(self) -> int:
-        """What the chunk takes of the memory."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, place: int, /) -> bytes | None: ...
+EncodedChunk: TypeAlias = list[bytes | None]
+"""The encoded samples of a chunk, in order; None is one that holds no bytes."""
 
 
 class ChunkedSource(Source):
@@ -126,9 +118,11 @@ class ChunkedSource(Source):
         with self._lock:
             if chunk not in self._kept:
                 self._kept[chunk] = self.read_chunk(chunk)
+                sizes = [sum(len(content or b"") for content in kept) for kept in self._kept.values()]
+                while len(sizes) > 1 and sum(sizes) > _KEPT_BYTES:
+                    self._kept.popitem(last=False)
+                    del sizes[0]
             self._kept.move_to_end(chunk)
-            while len(self._kept) > 1 and sum(kept.nbytes for kept in self._kept.values()) > _KEPT_BYTES:
-                self._kept.popitem(last=False)
             return self._kept[chunk][place]
 
     def _clips(self) -> Iterator[tuple[bytes, str]]:

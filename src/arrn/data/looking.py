@@ -54,7 +54,8 @@ def look_at_chunks(
 
 def _look(source: ChunkedSource, chunk: int, decode: bool) -> list[Seen]:
     encoded = source.read_chunk(chunk)
-    return [_see(source, index, encoded[place], decode) for place, index in enumerate(source.samples_of(chunk))]
+    inside = source.samples_of(chunk)
+    return [_see(source, index, content, decode) for index, content in zip(inside, encoded, strict=True)]
 
 
 def _see(source: ChunkedSource, index: int, encoded: bytes | None, decode: bool) -> Seen:

@@ -146,24 +146,6 @@ def _reading(file: StoredFile, what: str, footer: Any = None, kept: tuple[int, b
         raise ArrnError(f"{file.address} is {what}: {why}") from None
 
 
-class _Binaries:
-    """An arrow array of binaries, as bytes that are made one by one."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    @property
-    def nbytes(self) -> int:
-        return int(self._array.nbytes)
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def __getitem__(self, place: int, /) -> bytes | None:
-        found: bytes | None = self._array[place].as_py()
-        return found
-
-
 def _read_group(
     file: StoredFile,
     footer: Any,
@@ -188,18 +170,18 @@ def _read_group(
         check_unpacked(claimed, len(stored), what)
         # A few rows at a time: one file that a million rows repeat takes no room in parquet, and is copied here.
         few = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, claimed)))
-        parts, read = [], 0
+        samples: EncodedChunk = []
+        read = 0
         leaf = f"{column}.bytes"
         for batch in parquet.iter_batches(few, row_groups=[group], columns=[leaf], use_threads=False):
             part = pc.struct_field(batch.column(0), "bytes")
-            parts.append(part)
             read += part.nbytes
             check_unpacked(read, len(stored), what)
-        samples = pa.chunked_array(parts, type=None if parts else pa.binary())
+            samples += part.to_pylist()  # all at once takes a quarter of the time of one by one
         if len(samples) != rows:
             raise ValueError(f"it announces {rows} rows, but holds {len(samples)}")
     pa.default_memory_pool().release_unused()  # what unpacking needed; arrow would keep it, for each thread that reads
-    return _Binaries(samples)
+    return samples
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ def read_ahead(
 
     def ask_for(batch: torch.Tensor) -> list[int]:
         """Has the chunks read that are needed for a batch, and neither here nor on their way; names all."""
-        pairs = zip(batch.tolist(), chunk_of[batch].tolist(), strict=True)
-        chunks = sorted({chunk for sample, chunk in pairs if sample not in kept})
+        missing = [sample for sample in batch.tolist() if sample not in kept]
+        chunks = sorted(set(chunk_of[missing].tolist()))
         for chunk in chunks:
             if chunk not in coming:
                 coming[chunk] = pool.submit(source.read_chunk, chunk, given_up)
@@ -61,9 +61,8 @@ def read_ahead(
                 encoded = coming.pop(chunk).result()
                 inside = source.samples_of(chunk)
                 turns = due[inside.start : inside.stop].tolist()
-                for place, (sample, turn) in enumerate(zip(inside, turns, strict=True)):
+                for sample, turn, content in zip(inside, turns, encoded, strict=True):
                     if turn >= number and sample not in kept:
-                        content = encoded[place]
                         kept[sample] = turn, content
                         held += len(content or b"")
             while looked_at < len(batches) and sum(source.weights[chunk] for chunk in coming) < ahead:

@@ -137,25 +137,11 @@ class TarFiles(ChunkedSource):
         content = _read(self.files[self.file_of[chunk]], start, stop, given_up)
         inside = self.samples_of(chunk)
         places = (self._offsets[inside.start : inside.stop] - start).tolist()
-        return _Slices(content, places, self._lengths[inside.start : inside.stop].tolist())
-
-
-class _Slices:
-    """Files that lie in one stretch of bytes."""
-
-    def __init__(self, content: bytes, places: Sequence[int], lengths: Sequence[int]) -> None:
-        self._content, self._places, self._lengths = content, places, lengths
-
-    @property
-    def nbytes(self) -> int:
-        return len(self._content)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, place: int, /) -> bytes | None:
-        start, length = self._places[place], self._lengths[place]
-        return self._content[start : start + length] if length > 0 else None
+        lengths = self._lengths[inside.start : inside.stop].tolist()
+        return [
+            content[place : place + length] if length > 0 else None
+            for place, length in zip(places, lengths, strict=True)
+        ]
 
 
 def _stretches(members: _Members) -> Iterator[tuple[int, tuple[int, int]]]:
