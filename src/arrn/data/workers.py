@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -211,6 +212,8 @@ def _prepare_worker(worker: int) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    # The interpreter's own exit takes a second to put torch away, so a worker leaves without it, after all finalizers.
+    Finalize(None, os._exit, args=(0,), exitpriority=-100)
 
 
 def _end_with(parent: BaseProcess) -> None:
