@@ -85,7 +85,7 @@ def build_tied(options: TiedOptions) -> ARRN:
         )
     own += [0] * (len(ladder) - len(own))
     own_stage = as_whole("own_stage", options.own_stage, least=1)
-    if own_stage > len(repeats):
+    if any(own) and own_stage > len(repeats):
         raise ArrnError(f"own_stage must be one of the {len(repeats)} stages of repeats, got {own_stage}")
     lifts = _as_lifts(options.lift, len(ladder))
     kernel = as_kernel(options.kernel)
