@@ -32,6 +32,7 @@ LADDERS = [
     {"sizes": (12, 6, 3), "ndim": 3, "in_channels": 2, "lift": 1},
     {"sizes": (16, 7), "own_repeats": (2,)},
     {"sizes": (16, 8, 4), "own_repeats": (1, 2), "own_stage": 2},
+    {"sizes": (16, 8, 4), "width": (6, 4, 5), "own_repeats": (1,), "own_stage": 3},
     {"sizes": (16, 8, 4), "repeats": (2,), "own_repeats": ()},  # as files saved before `own_stage` may say
 ]
 
@@ -102,7 +103,8 @@ def test_above_open_gates_the_answer_is_that_of_the_network_and_elsewhere_it_is_
         assert relative_error(found[2:, :-1], model(x[2:])) > 1e-3  # what was left out matters there
         weights = {p.data_ptr() for p in level.parameters()}
         assert all(p.data_ptr() in weights for p in above.parameters())
-        assert multiply_adds(above, (1, 3, 16, 16)) == multiply_adds_of_noise(level, (1, 3, 16, 16))
+        # Projections and vectors that the levels hand on are left out too.
+        assert 0.98 < multiply_adds(above, (1, 3, 16, 16)) / multiply_adds_of_noise(level, (1, 3, 16, 16)) <= 1
         assert multiply_adds(above, (1, 3, 16, 16)) < 0.8 * multiply_adds(level, (1, 3, 16, 16))
 
 
@@ -308,6 +310,9 @@ def test_a_basic_block_halves_odd_grids_and_any_number_of_axes() -> None:
     ("options", "message"),
     [
         ({"width": 0}, "width must be a whole number of at least 1, got 0"),
+        ({"width": (4, 8)}, r"one number, or one for each of the 4 stages of repeats, got \(4, 8\)"),
+        ({"width": (4, 8, -1, 8)}, "width must be a whole number of at least 1, got -1"),
+        ({"width": (10**9, 8, 8, 8)}, "width of model 'arrn_mini' must be at most 4096, got 1000000000"),
         ({"repeats": ()}, r"repeats must be one number for each stage .* got \(\)"),
         ({"repeats": (2, 0)}, "repeats must be a whole number of at least 1, got 0"),
         ({"repeats": (1,) * 60}, "hidden channels on a grid of 32"),

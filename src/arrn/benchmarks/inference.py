@@ -32,6 +32,7 @@ from arrn.models.fixed import ResampledNetwork
 from arrn.models.rivals import SwitchableBatchNorm2d
 from arrn.nn.arrn import ARRN, EveryLevel
 from arrn.nn.inference import Frozen, Shortcut, above_open_gates, fold_batch_norms
+from arrn.nn.joining import join_activations
 from arrn.nn.layers import Resampling
 from arrn.nn.network import as_network, entry_grid, entry_kernel
 from arrn.signal.grid import Grid, Size, as_grid, format_grid
@@ -249,7 +250,7 @@ def plain_cores(name: str, model: nn.Module, sizes: Sequence[int]) -> list[Core]
 
 
 def fold_baseline(network: nn.Module, level: int = 0) -> tuple[nn.Module, bool]:
-    """A copy in evaluation mode with its batch norms folded, and whether it could be traced for that.
+    """A copy in evaluation mode, prepared as `AdaptedARRN.fuse` does, and whether it could be traced for that.
 
     Of a switchable network, whose norms are private to each of its sizes, those of the size numbered `level`.
     """
@@ -261,7 +262,7 @@ def fold_baseline(network: nn.Module, level: int = 0) -> tuple[nn.Module, bool]:
         traced = fx.symbolic_trace(copied)
     except Exception:  # a tracer runs the network's own code, which may do anything
         return copied, False
-    return fold_batch_norms(traced), True
+    return join_activations(fold_batch_norms(traced)), True
 
 
 def build_baseline(name: str, size: Size, num_classes: int, in_channels: int) -> nn.Module:

@@ -54,7 +54,7 @@ class _MarkedJunction(VectorJunction):
         super().__init__(nn.Sequential(), junction.channels, junction.features, junction.next_size)
         self.level = level
 
-    def _find(self, r: torch.Tensor, maps: list[torch.Tensor] | None) -> torch.Tensor:
+    def find(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
         k = self.channels
         answer: torch.Tensor = torch.onnx.ops.symbolic(
             f"{_DOMAIN}::{_FOUND}",
@@ -75,7 +75,7 @@ class _Finding(nn.Module):
         self.junction = junction
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.junction._find(x, None)
+        return self.junction.find(x)
 
 
 class OnnxPrograms:

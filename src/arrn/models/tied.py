@@ -37,7 +37,8 @@ class TiedOptions(AdaptiveOptions):
 
     Attributes:
         sizes: the ladder, highest first, base last; numbers, or tuples where axes differ.
-        width: channels of the CNN's first stage. Each stage has twice those before it, on half the grid.
+        width: channels of the CNN's stages, each of which works on half the grid of the stage before it: one number for
+            each stage, or the number of the first stage, which doubles from stage to stage.
         repeats: residual blocks in each stage, one number for each stage.
         own_repeats: residual blocks that belong to one level alone: one number for each level and the base; missing
             numbers at the end are zeros.
@@ -55,7 +56,7 @@ class TiedOptions(AdaptiveOptions):
     dropout: float | Sequence[float] = 0.6
 
     sizes: Sequence[Size] = (32, 16, 8)
-    width: int = 48
+    width: int | Sequence[int] = 48
     repeats: Sequence[int] = (2, 2, 2, 2)
     own_repeats: Sequence[int] = (2,)
     own_stage: int = 2
@@ -74,7 +75,6 @@ def build_tied(options: TiedOptions) -> ARRN:
     """
     ladder = as_ladder(options.sizes, options.ndim)
     channels = as_whole("in_channels", options.in_channels, least=1)
-    width = as_whole("width", options.width, least=1)
     num_classes = as_whole("num_classes", options.num_classes, least=0)
     repeats = _as_counts("repeats", options.repeats, least=1)
     own = _as_counts("own_repeats", options.own_repeats, least=0)
@@ -83,6 +83,7 @@ def build_tied(options: TiedOptions) -> ARRN:
             f"repeats must be one number for each stage and own_repeats one for each of the {len(ladder)} sizes, got "
             f"{options.repeats!r} and {options.own_repeats!r}"
         )
+    widths = _as_widths(options.width, len(repeats))
     own += [0] * (len(ladder) - len(own))
     own_stage = as_whole("own_stage", options.own_stage, least=1)
     if any(own) and own_stage > len(repeats):
@@ -90,10 +91,10 @@ def build_tied(options: TiedOptions) -> ARRN:
     lifts = _as_lifts(options.lift, len(ladder))
     kernel = as_kernel(options.kernel)
     blockless = sizes_between(ladder, kernel) if options.blockless == "between" else options.blockless
-    features = width * 2 ** (len(repeats) - 1)
+    features = widths[-1]
     check_ladder(
         ladder,
-        features=[features] * len(ladder),
+        features=[max(widths)] * len(ladder),
         expansion=[1.0] * len(ladder),
         depth=[2] * len(ladder),
         repeats=[sum(repeats) + count for count in own],
@@ -102,11 +103,11 @@ def build_tied(options: TiedOptions) -> ARRN:
         lifted=[_lifted_grid(grid, lift) for grid, lift in zip(ladder, lifts, strict=True)],
     )
     ndim = len(ladder[0])
-    cnn = _resnet(channels, width, repeats, ndim)
+    cnn = _resnet(channels, widths, repeats, ndim)
     networks = [*(_tied(cnn) for _ in ladder[1:]), cnn]
     junctions = []
     for n, (grid, network) in enumerate(zip(ladder, networks, strict=True)):
-        lifted = _lifted(_with_own(network, width, repeats, own[n], own_stage, ndim), grid, lifts[n], kernel)
+        lifted = _lifted(_with_own(network, widths, repeats, own[n], own_stage, ndim), grid, lifts[n], kernel)
         stage, ends_on = _last_stage_at(grid, _lifted_grid(grid, lifts[n]), len(repeats))
         later = sum(repeats[stage:]) + (own[n] if own_stage > stage else 0)
         junctions.append(
@@ -116,7 +117,7 @@ def build_tied(options: TiedOptions) -> ARRN:
                 features,
                 ladder[n + 1] if n + 1 < len(ladder) else None,
                 shows=len(lifted) - later,
-                shown=width * 2 ** (stage - 1),
+                shown=widths[stage - 1],
                 taken_to_grid=None if ends_on == grid else Resampling(ends_on, grid, kernel),
             )
         )
@@ -139,15 +140,15 @@ def build_tied(options: TiedOptions) -> ARRN:
     return model
 
 
-def _resnet(channels: int, width: int, repeats: Sequence[int], ndim: int) -> nn.Sequential:
+def _resnet(channels: int, widths: Sequence[int], repeats: Sequence[int], ndim: int) -> nn.Sequential:
     """A ResNet without a head: convolution, norm and activation, then stages of blocks, each on half the grid."""
     convolution: Any = CONVOLUTIONS[ndim]
-    layers = [convolution(channels, width, 3, padding=1, bias=False), BATCH_NORMS[ndim](width), nn.ReLU()]
-    given = width
-    for stage, count in enumerate(repeats):
+    given = widths[0]
+    layers = [convolution(channels, given, 3, padding=1, bias=False), BATCH_NORMS[ndim](given), nn.ReLU()]
+    for stage, (width, count) in enumerate(zip(widths, repeats, strict=True)):
         for n in range(count):
-            layers.append(BasicBlock(given, width * 2**stage, 2 if stage and not n else 1, ndim))
-            given = width * 2**stage
+            layers.append(BasicBlock(given, width, 2 if stage and not n else 1, ndim))
+            given = width
     return nn.Sequential(*layers)
 
 
@@ -162,12 +163,11 @@ def _tied(cnn: nn.Sequential) -> nn.Sequential:
 
 
 def _with_own(
-    cnn: nn.Sequential, width: int, repeats: Sequence[int], count: int, stage: int, ndim: int
+    cnn: nn.Sequential, widths: Sequence[int], repeats: Sequence[int], count: int, stage: int, ndim: int
 ) -> nn.Sequential:
-    """With so many blocks more in a stage, where its channels are `width` times a power of two already."""
-    features = width * 2 ** (stage - 1)
+    """With `count` more blocks in a stage, where the signal has the stage's channels already."""
     before = 3 + (sum(repeats[: stage - 1]) + 1 if stage > 1 else 0)
-    own = (BasicBlock(features, features, ndim=ndim) for _ in range(count))
+    own = (BasicBlock(widths[stage - 1], widths[stage - 1], ndim=ndim) for _ in range(count))
     return nn.Sequential(*cnn[:before], *own, *cnn[before:])
 
 
@@ -218,6 +218,15 @@ def _residual(
 def _as_counts(name: str, given: Any, *, least: int) -> list[int]:
     counts = list(given) if isinstance(given, list | tuple) else [given]
     return [as_whole(name, count, least=least) for count in counts]
+
+
+def _as_widths(given: Any, stages: int) -> list[int]:
+    if not isinstance(given, list | tuple):
+        first = as_whole("width", given, least=1)
+        return [first * 2**stage for stage in range(stages)]
+    if len(given) != stages:
+        raise ArrnError(f"width must be one number, or one for each of the {stages} stages of repeats, got {given!r}")
+    return _as_counts("width", given, least=1)
 
 
 def _as_lifts(given: Any, count: int) -> list[float]:

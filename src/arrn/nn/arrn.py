@@ -15,6 +15,7 @@ from arrn.nn.drawing import Drawing, draw_chain, title_of
 from arrn.nn.dropout import BlocklessLevel, LaplacianDropout, blockless_levels, rates_between
 from arrn.nn.inference import fold_batch_norms
 from arrn.nn.introspection import count_parameters
+from arrn.nn.joining import join_activations
 from arrn.nn.layers import Projection, Resampling, fold, way_in
 from arrn.nn.network import Network, Policy, as_policy, note_option
 from arrn.nn.residual import LaplacianResidual
@@ -323,6 +324,11 @@ class AdaptedARRN(LaplacianChain):
                 f"call at_resolution({grid}) on the whole network"
             )
 
+    def enter(self, x: torch.Tensor) -> torch.Tensor:
+        """The input on the grid and with the features of the first residual."""
+        self._check(x)
+        return self._enter(x)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self._check(x)
         return self._logits(x, 0, self._enter)
@@ -335,9 +341,10 @@ class AdaptedARRN(LaplacianChain):
     def fuse(self) -> AdaptedARRN:
         """A copy in evaluation mode with its batch norms folded into the convolutions before them.
 
-        The copy shares nothing with this network; the numbers are the same to rounding.
+        The copy shares nothing with this network; the numbers are the same to rounding. On an NVIDIA GPU, without
+        gradients, convolutions also do the sums and the ReLUs behind them (`join_activations`).
         """
-        return fold_batch_norms(copy.deepcopy(self).eval())
+        return join_activations(fold_batch_norms(copy.deepcopy(self).eval()))
 
     def _drawing(self) -> Drawing:
         grid = self.resampling.target

@@ -273,7 +273,7 @@ class StridedBlock(nn.Module):
         return answer
 
 
-class _Means(nn.Module):
+class Means(nn.Module):
     """The mean of each `stride` samples of every axis; of fewer at its end."""
 
     def __init__(self, stride: int, ndim: int) -> None:
@@ -319,7 +319,7 @@ class BasicBlock(nn.Module):
         )
         # Means instead of every other sample: no sample is lost (He et al., 2019). And a strided convolution of
         # one sample, 8 channels to 16, corrupts memory in its backward pass on CPUs (torch 2.14, channels last).
-        layers: list[nn.Module] = [_Means(stride, ndim)] if stride > 1 else []
+        layers: list[nn.Module] = [Means(stride, ndim)] if stride > 1 else []
         if in_features != out_features:
             layers += [convolution(in_features, out_features, 1, bias=False), norm(out_features)]
         self.shortcut = nn.Sequential(*layers)

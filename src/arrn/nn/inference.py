@@ -6,15 +6,18 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from arrn.gpu.switch import is_fast
 from arrn.nn.blocks import BatchRMSNorm, InvertedBlock
 from arrn.nn.introspection import has_hooks
-from arrn.nn.junctions import Relay, VectorJunction
+from arrn.nn.junctions import VectorJunction
 from arrn.nn.layers import REPLICATE_CONVOLUTIONS, Borrowed
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -174,13 +177,16 @@ class Shortcut(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self._above is not None:
             found = self._above(x)
-            if bool((found[:, -1] == 1).all()):
+            if len(x) == 0 or float(found[:, -1].amin()) == 1:
                 return found[:, :-1]
         return self._whole(x)
 
 
 class AboveOpenGates(nn.Module):
     """What a tied network does for signals that open every gate; `above_open_gates` makes it.
+
+    The network of the top level gives the features. The gates of all levels read the signal alone, so on a GPU they
+    are found on a stream beside the features.
 
     Shape: (batch, in_channels, *size) -> (batch, num_classes + 1), the product of the gates last.
     """
@@ -191,24 +197,72 @@ class AboveOpenGates(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         network: Any = self.network
-        features = network.forward_features(x)
-        logits = network.head(features[:, :-1])
-        return torch.cat([logits, features[:, -1:].flatten(1).to(logits.dtype)], dim=1)
+        r = network.enter(x)
+        with _beside(r):
+            opened = self._opened(r)
+        features = network.residuals[0].block.find(r).to(r.dtype)
+        logits = network.head(features.view(*features.shape, *[1] * (r.ndim - 2)))
+        _wait_for_what_is_beside(r)
+        return torch.cat([logits, opened.flatten(1).to(logits.dtype)], dim=1)
+
+    def _opened(self, r: torch.Tensor) -> torch.Tensor:
+        """The product of the gates, shape (batch, 1, ..., 1); the signal goes down the ladder unchanged."""
+        levels: Any = self.network.residuals
+        signal = r[:, : levels[0].block.channels]
+        opened: torch.Tensor | float = 1.0
+        for level in levels:
+            low = level.down(signal)
+            opened = opened * level.openness_of(signal, low)
+            signal = low
+        assert isinstance(opened, torch.Tensor)
+        return opened
+
+
+@lru_cache
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _has_streams(x: torch.Tensor) -> bool:
+    return x.is_cuda and is_fast() and not torch.compiler.is_compiling()
+
+
+@contextmanager
+def _beside(x: torch.Tensor) -> Iterator[None]:
+    """What is issued inside runs beside what is issued afterwards, on a GPU; `x` is ready for it."""
+    if not _has_streams(x):
+        yield
+        return
+    stream = _stream_beside(x.device)
+    stream.wait_stream(torch.cuda.current_stream(x.device))
+    with torch.cuda.stream(stream):
+        yield
+
+
+def _wait_for_what_is_beside(x: torch.Tensor) -> None:
+    if _has_streams(x):
+        torch.cuda.current_stream(x.device).wait_stream(_stream_beside(x.device))
 
 
 def above_open_gates(network: nn.Module) -> AboveOpenGates | None:
-    """A tied network without what lies below open gates; None where nothing would be left out. Weights are shared."""
+    """A tied network without what lies below open gates; None where nothing would be left out. Weights are shared.
+
+    Args:
+        network: cast to one resolution; a network that takes any resolution has no such part.
+    """
     levels: list[Any] = list(getattr(network, "residuals", ()))
-    if not levels or not isinstance(getattr(network, "base", None), VectorJunction):
+    if not levels or not hasattr(network, "enter") or not isinstance(getattr(network, "base", None), VectorJunction):
         return None
-    if not all(isinstance(level.block, VectorJunction) for level in levels):
+    if not all(isinstance(level.block, VectorJunction) and _hands_on_the_signal(level) for level in levels):
         return None
-    shared = {id(tensor): tensor for tensor in itertools.chain(network.parameters(), network.buffers())}
-    copied: Any = copy.deepcopy(network, shared)
-    for level in list(copied.residuals)[1:]:
-        level.block = Relay(level.block)
-    copied.base = Relay(copied.base)
-    return AboveOpenGates(copied)
+    return AboveOpenGates(network)
+
+
+def _hands_on_the_signal(level: Any) -> bool:
+    """Whether the projection behind a level gives the channels of the signal as they are, as `carrying` makes it."""
+    weight: torch.Tensor = level.projection.weight
+    kept = level.block.channels
+    return not weight.requires_grad and torch.equal(weight[:kept], torch.eye(kept, weight.shape[1]).to(weight))
 
 
 # How many forms of input are compiled; torch.compile alone would give up after 8, without a word to the caller.

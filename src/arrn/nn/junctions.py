@@ -169,30 +169,30 @@ class VectorJunction(nn.Module):
             opened: in training, how many samples, counted from the first, came through the gate above.
         """
         if r.shape[1] == self.channels:
-            h = self._find(r, maps)
+            h = self.find(r, maps)
         else:
             gate, above = _from_above(r, self.channels, self.features)
             # Samples whose features all come from above; this network would run for nothing.
             settled = None if maps is not None else self._settled(gate)
             if 0 < opened < len(r) and maps is None:
-                rest = above[opened:] + (1 - gate[opened:]) * self._find(r[opened:], None)
+                rest = above[opened:] + (1 - gate[opened:]) * self.find(r[opened:])
                 h = torch.cat([above[:opened], rest])
             elif settled is None or not settled.any():
-                h = above + (1 - gate) * self._find(r, maps)
+                h = above + (1 - gate) * self.find(r, maps)
             elif settled.all():
                 h = above
             else:
                 rest = ~settled
                 h = above.clone()
-                h[rest] += (1 - gate[rest]) * self._find(r[rest], None)
+                h[rest] += (1 - gate[rest]) * self.find(r[rest])
         # Means and sums are float32 at least; the layers of a network in half precision take its own dtype alone.
         h = h.to(torch.promote_types(r.dtype, next(self.network.parameters(), r).dtype))
         if self.next_size is None:
             return h.view(*h.shape, *[1] * (r.ndim - 2))
         return _beside_signal(_lay_out(h, self.next_size), self.channels)
 
-    def _find(self, r: torch.Tensor, maps: list[torch.Tensor] | None) -> torch.Tensor:
-        """The features that the network finds in the signal, shape (batch, features)."""
+    def find(self, r: torch.Tensor, maps: list[torch.Tensor] | None = None) -> torch.Tensor:
+        """The features that the network finds in the signal, shape (batch, features), whatever came from above."""
         found = r[:, : self.channels]
         for n, layer in enumerate(self.network):
             found = layer(found)
@@ -218,28 +218,6 @@ class VectorJunction(nn.Module):
         return f"channels={self.channels}, features={self.features}" + (", ends here" if self.next_size is None else "")
 
 
-class Relay(nn.Module):
-    """A `VectorJunction` without its network: hands on the features from above, and the product of the gates so far.
-
-    Where this product is 1, all gates above were open and the features are those of the junction itself. Elsewhere the
-    features are not the answer. The work is the same for all signals.
-
-    Shape: that of the junction; of the base (batch, features + 1, 1, ..., 1), the product last.
-    """
-
-    def __init__(self, junction: VectorJunction) -> None:
-        super().__init__()
-        self.channels, self.features, self.next_size = junction.channels, junction.features, junction.next_size
-
-    def forward(self, r: torch.Tensor) -> torch.Tensor:
-        gate, above = (part.to(r.dtype) for part in _from_above(r, self.channels, self.features))
-        if self.next_size is None:
-            answer = torch.cat([above, gate], dim=1)
-            return answer.view(*answer.shape, *[1] * (r.ndim - 2))
-        gates = gate.view(-1, 1, *[1] * len(self.next_size)).expand(-1, 1, *self.next_size)
-        return _beside_signal(_lay_out(above, self.next_size), self.channels, gates)
-
-
 def _from_above(r: torch.Tensor, channels: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:
     """g, which is the same at every sample of the grid, of shape (batch, 1), and f, of shape (batch, features)."""
     numbers = r[:, channels:]
@@ -253,8 +231,8 @@ def _lay_out(h: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
     return nn.functional.pad(h, (0, count * math.prod(grid) - h.shape[1])).view(-1, count, *grid)
 
 
-def _beside_signal(y: torch.Tensor, channels: int, gates: torch.Tensor | None = None) -> torch.Tensor:
-    """(0, g, y): zeros in the place of the signal, and a gate, which is open unless it is given."""
+def _beside_signal(y: torch.Tensor, channels: int) -> torch.Tensor:
+    """(0, 1, y): zeros in the place of the signal, and an open gate."""
     beside = y.new_zeros(y.shape[0], channels + 1, *y.shape[2:])
-    beside[:, channels : channels + 1] = 1 if gates is None else gates
+    beside[:, channels : channels + 1] = 1
     return torch.cat([beside, y], dim=1)

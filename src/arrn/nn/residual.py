@@ -338,7 +338,7 @@ class LaplacianResidual(nn.Module):
             arguments = [smooth + diff, smooth] if self.takes_context else [smooth + diff]
             opened = self._openness(diff[:, : self.reads])
         else:
-            opened = self._openness(self._read_details(r, low))
+            opened = self.openness_of(r, low)
         if inside is not None and self.tells_map:
             arguments.append(inside)
         named = {"opened": above} if above and self._looks_at_gates else {}
@@ -346,6 +346,15 @@ class LaplacianResidual(nn.Module):
         if inside:
             inside[0] = inside[0] * opened.to(inside[0].dtype)
         return y * opened.to(y.dtype)
+
+    def openness_of(self, r: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+        """How far a signal opens the gate of a level of the gated form; shape (batch, 1, ..., 1), in [0, 1].
+
+        Args:
+            r: shape (batch, features, *size), of which the first `reads` are read.
+            low: D r, shape (batch, features, *next_size).
+        """
+        return self._openness(self._read_details(r, low))
 
     def _read_details(self, r: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
         """r - U low, of the channels that the gate reads."""
