@@ -30,7 +30,7 @@ HEADLINE = {
     "arrn_medium": "ARRN medium (`arrn_medium`, 6.6 million parameters)",
     "arrn_mini": "ARRN mini (`arrn_mini`, 0.7 million parameters)",
     "resnet18_switchable-frontier": "ResNet18 with grids and norms for each of 7 resolutions (11.2 million)",
-    "resnet18_small_stem-random-resolution-frontier": "ResNet18 on 32x32 alone, trained at random resolutions (11.2 million)",
+    "resnet18_small_stem-random-resolution-frontier": "ResNet18 always on 32x32, random resolutions (11.2 million)",
     "arrn_cifar10": "ARRN of the paper's form (`arrn_cifar10`), the paper's recipe",
     "resnet18": "ResNet18 as in the paper, the paper's recipe",
 }

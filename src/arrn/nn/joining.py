@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 from typing import TypeVar, cast
 
 import torch
@@ -35,17 +34,13 @@ def join_activations(module: Module) -> Module:
         elif type(part) is BasicBlock and name and _is_folded(part):
             module.set_submodule(name, JoinedBlock(part))
         elif isinstance(part, nn.Sequential) and type(part).forward is nn.Sequential.forward:
-            for first, middle, last in _threes(part):
+            names = list(part._modules)
+            for first, middle, last in zip(names, names[1:], names[2:], strict=False):
                 convolution = part.get_submodule(first)
                 if _is_plain(convolution) and _hands_on(part, middle) and _is_relu(part.get_submodule(last)):
                     part.set_submodule(first, ConvolutionReLU(convolution))
                     part.set_submodule(last, nn.Identity())
     return module
-
-
-def _threes(layers: nn.Sequential) -> Iterator[tuple[str, str, str]]:
-    names = list(layers._modules)
-    yield from zip(names, names[1:], names[2:], strict=False)
 
 
 def _hands_on(owner: nn.Module, name: str) -> bool:
@@ -75,7 +70,7 @@ def _is_folded(block: BasicBlock) -> bool:
 
 
 def _joins(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether cuDNN's joined operators take `x`: eager inference on an NVIDIA GPU, on one or more axes of a plane."""
+    """Whether cuDNN's joined operators take `x`: images or volumes on an NVIDIA GPU, without gradients."""
     return (
         x.is_cuda
         and x.ndim in (4, 5)
