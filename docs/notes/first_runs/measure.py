@@ -16,21 +16,15 @@ from arrn.training import Recipe
 
 SMALL = {"sizes": (32, 16, 8), "features": (16, 32, 64), "expansion": (2, 3, 4), "depth": (1, 1, 2)}
 DEEP = {"sizes": (32, 16, 8, 4), "features": (16, 32, 64, 96), "expansion": (2, 3, 4, 4), "depth": (1, 1, 1, 2)}
-MINI = {"lift": 2.0, "own_repeats": ()}  # the defaults of that time
 RESOLUTIONS = (32, 24, 16, 12, 8, 4)
 
 RUNS = {f"small-p{p}": ("arrn", SMALL | {"dropout": p / 10}, {}) for p in (0, 2, 3, 4, 5, 6)}
 RUNS |= {f"deep-p{p}": ("arrn", DEEP | {"dropout": p / 10}, {}) for p in (0, 2, 3, 4, 5, 6)}
-RUNS |= {f"mini12-p{p}": ("arrn_mini", MINI | {"width": 12, "dropout": p / 10}, {}) for p in (3, 4, 5, 6)}
-RUNS["mini12-bare-p4"] = ("arrn_mini", MINI | {"width": 12, "dropout": 0.4, "blockless": ()}, {})
-RUNS["mini20-p5"] = ("arrn_mini", MINI | {"dropout": 0.5}, {})
-RUNS["mini12-p4-slow"] = ("arrn_mini", MINI | {"width": 12, "dropout": 0.4}, {"learning_rate": 2e-3})
-RUNS["mini12-p4-long"] = ("arrn_mini", MINI | {"width": 12, "dropout": 0.4}, {"epochs": 40})
-RUNS["mini12-p4-frontier"] = (
-    "arrn_mini",
-    MINI | {"width": 12, "dropout": 0.4},
-    {"epochs": 40, "optimizer": "sgd", "learning_rate": 0.05, "nesterov": True, "weight_decay": 5e-4, "warm_up": 2.0},
-)
+for width in (8, 12):
+    RUNS[f"tied{width}-p4"] = ("arrn_mini", {"width": width, "dropout": 0.4}, {})
+RUNS["tied12-p4-slow"] = ("arrn_mini", {"width": 12, "dropout": 0.4}, {"learning_rate": 2e-3})
+SGD = {"optimizer": "sgd", "learning_rate": 0.1, "nesterov": True, "weight_decay": 5e-4, "warm_up": 1.0}
+RUNS["tied12-p4-sgd"] = ("arrn_mini", {"width": 12, "dropout": 0.4}, SGD | {"final_learning_rate": 0.0})
 RUNS["deep-p4-long"] = ("arrn", DEEP | {"dropout": 0.4}, {"epochs": 40})
 for rate in (1e-3, 2e-3, 1e-2):
     RUNS[f"deep-p4-lr{rate:g}"] = ("arrn", DEEP | {"dropout": 0.4}, {"learning_rate": rate})
