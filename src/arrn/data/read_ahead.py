@@ -46,8 +46,8 @@ def read_ahead(
 
     def ask_for(batch: torch.Tensor) -> list[int]:
         """Has the chunks read that are needed for a batch, and neither here nor on their way; names all."""
-        missing = [sample for sample in batch.tolist() if sample not in kept]
-        chunks = sorted(set(chunk_of[missing].tolist()))
+        of_samples = zip(batch.tolist(), chunk_of[batch].tolist(), strict=True)
+        chunks = sorted({chunk for sample, chunk in of_samples if sample not in kept})
         for chunk in chunks:
             if chunk not in coming:
                 coming[chunk] = pool.submit(source.read_chunk, chunk, given_up)
