@@ -126,6 +126,17 @@ def test_a_program_that_forgets_to_close_them_ends_all_the_same(tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_death_of_a_worker_is_one_line(examined: Examined) -> None:
+    before = set(multiprocessing.active_children())
+    with StreamedBatches(examined, placement_of(examined), 2, 0, CPU, workers=1) as batches:
+        next(batches.epoch(0))
+        (worker,) = set(multiprocessing.active_children()) - before
+        worker.kill()
+        worker.join()
+        with pytest.raises(arrn.ArrnError, match=r"^a process that reads samples died: did the memory run out\?$"):
+            list(batches.epoch(1))
+
+
 def test_too_little_shared_memory_is_one_line(examined: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(size: int) -> None:
         raise RuntimeError(f"unable to allocate shared memory: {size}")

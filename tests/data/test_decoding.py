@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 from torchvision.io import ImageReadMode, decode_image
 
 from arrn.data import BadSample, decode, header_size
+from arrn.data.decoding import PICTURES
 from pictures import encoded, picture, to_tensor
 
 PIXELS = picture(7, 11)
@@ -44,6 +45,17 @@ def test_torchvision_decodes_the_same(kind: str, mode: str, tolerance: int) -> N
     assert image.dtype == torch.uint8
     assert image.is_contiguous()
     assert (image.int() - reference.int()).abs().max() <= tolerance
+
+
+def test_an_image_goes_where_there_is_room_for_it() -> None:
+    data, batch = encoded(PIXELS, "PNG"), torch.zeros((2, 3, 7, 11), dtype=torch.uint8)
+    room = batch[1]
+    assert PICTURES.decode(data, "x", room) is room
+    assert torch.equal(batch[1], decode(data, "x"))
+    other = torch.zeros((3, 11, 7), dtype=torch.uint8)
+    assert torch.equal(PICTURES.decode(data, "x", other), batch[1])
+    assert not other.any()
+    assert not batch[0].any()
 
 
 def test_cmyk_is_turned_into_rgb() -> None:

@@ -82,8 +82,8 @@ class ChunkedSource(Source):
     def read(self, index: int) -> torch.Tensor:
         return self.decode(index, self._encoded(index))
 
-    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
-        return self.codec.decode(self.checked(index, encoded), self.where(index))
+    def decode(self, index: int, encoded: bytes | None, out: torch.Tensor | None = None) -> torch.Tensor:
+        return self.codec.decode(self.checked(index, encoded), self.where(index), out)
 
     def changes(self, index: int) -> tuple[str, ...]:
         if self.form == IMAGE:  # nothing to say, and no need to fetch the bytes for it

@@ -34,8 +34,13 @@ class Codec(ABC):
         """The size of the sample that `decode` returns. Reads the header alone if it can."""
 
     @abstractmethod
-    def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
+    def decode(self, encoded: Encoded, where: str, out: torch.Tensor | None = None) -> torch.Tensor:
         """The sample, of shape (channels, *size).
+
+        Args:
+            encoded: the bytes of a file, or its path.
+            where: what the error names.
+            out: a tensor that may be written to and returned, where it has the shape and dtype of the sample.
 
         Raises:
             BadSample: for a file that cannot be read; the error names `where`.
@@ -57,8 +62,12 @@ class PictureCodec(Codec):
     def size(self, encoded: Encoded, where: str) -> Grid:
         return header_size(encoded, where, self.max_pixels)
 
-    def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
-        return decode(encoded, where, max_pixels=self.max_pixels)
+    def decode(self, encoded: Encoded, where: str, out: torch.Tensor | None = None) -> torch.Tensor:
+        if out is None:
+            return decode(encoded, where, max_pixels=self.max_pixels)
+        array = out.numpy()
+        decoded = decode_picture(encoded, where, max_pixels=self.max_pixels, out=array)
+        return out if decoded is array else torch.from_numpy(decoded)
 
 
 PICTURES = PictureCodec()

@@ -34,7 +34,7 @@ class Framed(Source):
     def origin(self) -> tuple[ChunkedSource, torch.Tensor] | None:
         return self.source.origin()
 
-    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
+    def decode(self, index: int, encoded: bytes | None, out: torch.Tensor | None = None) -> torch.Tensor:
         return self._framed(self.source.decode(index, encoded), index)
 
     def _framed(self, sample: torch.Tensor, index: int) -> torch.Tensor:

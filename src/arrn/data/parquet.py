@@ -28,7 +28,7 @@ _METADATA = b"huggingface"
 # What Hugging Face's metadata call columns of files; where they say nothing, the name of the column tells.
 _IMAGES, _SOUNDS = "Image", "Audio"
 _NAMES = {_IMAGES: ("image", "img"), _SOUNDS: ("audio", "sound", "speech")}
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1024, 2**30
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 128, 2**30
 _FOOTERS = 64  # that are kept; one is some ten kilobytes
 _PADDING = 128  # bytes after a column that arrow reads for files of old writers
 
@@ -156,7 +156,6 @@ def _read_group(
     given_up: threading.Event | None,
 ) -> EncodedChunk:
     """The encoded samples of a row group, whose bytes lie in `span` of the file."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     what = f"{file.address}: row group {group}"
@@ -180,7 +179,6 @@ def _read_group(
             samples += part.to_pylist()  # all at once takes a quarter of the time of one by one
         if len(samples) != rows:
             raise ValueError(f"it announces {rows} rows, but holds {len(samples)}")
-    pa.default_memory_pool().release_unused()  # what unpacking needed; arrow would keep it, for each thread that reads
     return samples
 
 

@@ -29,11 +29,10 @@ def read_ahead(
         memory: bytes of encoded samples that are kept at most, beside a batch and the chunks that come in.
         threads: that read; by default as many as suit where the files lie.
     """
-    lengths = torch.tensor([len(batch) for batch in batches], dtype=torch.int64)
-    due = torch.full((len(source),), -1, dtype=torch.int64)
-    if len(batches):
-        due[torch.cat(list(batches))] = torch.arange(len(batches)).repeat_interleave(lengths)
-    chunk_of = source.chunk_of
+    due = torch.full((len(source),), -1, dtype=torch.int32)
+    for number, batch in enumerate(batches):
+        due[batch] = number
+    starts = torch.tensor(source.starts)
     given_up = threading.Event()
     kept: dict[int, tuple[int, bytes | None]] = {}
     coming: dict[int, Future[EncodedChunk]] = {}
@@ -46,8 +45,9 @@ def read_ahead(
 
     def ask_for(batch: torch.Tensor) -> list[int]:
         """Has the chunks read that are needed for a batch, and neither here nor on their way; names all."""
-        missing = [sample for sample in batch.tolist() if sample not in kept]
-        chunks = sorted(set(chunk_of[missing].tolist()))
+        numbers = torch.searchsorted(starts, batch, right=True) - 1
+        of_samples = zip(batch.tolist(), numbers.tolist(), strict=True)
+        chunks = sorted({chunk for sample, chunk in of_samples if sample not in kept})
         for chunk in chunks:
             if chunk not in coming:
                 coming[chunk] = pool.submit(source.read_chunk, chunk, given_up)

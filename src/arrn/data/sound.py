@@ -47,7 +47,7 @@ class SoundCodec(Codec):
         wav_header(encoded, where)
         return (self.window.samples(self._rate),)
 
-    def decode(self, encoded: Encoded, where: str) -> torch.Tensor:
+    def decode(self, encoded: Encoded, where: str, out: torch.Tensor | None = None) -> torch.Tensor:
         heard, _ = decode_wav(encoded, where, self.window)
         target = (self.window.samples(self._rate),)
         return Placement({tuple(heard.shape[1:]): target}, kernel("perfect"))(heard)

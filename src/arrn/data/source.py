@@ -124,8 +124,14 @@ class Source(ABC):
         """The source that reads the chunks, and the index of each sample there; None for samples without chunks."""
         return None
 
-    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
+    def decode(self, index: int, encoded: bytes | None, out: torch.Tensor | None = None) -> torch.Tensor:
         """The sample that `read` returns, from its encoded bytes, which were read with its chunk.
+
+        Args:
+            index: of the sample.
+            encoded: its bytes.
+            out: a tensor that may be written to and returned, where it has the shape and dtype of the sample. It saves
+                a copy of every sample of a batch.
 
         Raises:
             BadSample: as `read` does.
@@ -176,5 +182,5 @@ class Selection(Source):
         found = self.source.origin()
         return None if found is None else (found[0], found[1][self.indices])
 
-    def decode(self, index: int, encoded: bytes | None) -> torch.Tensor:
-        return self.source.decode(int(self.indices[index]), encoded)
+    def decode(self, index: int, encoded: bytes | None, out: torch.Tensor | None = None) -> torch.Tensor:
+        return self.source.decode(int(self.indices[index]), encoded, out)

@@ -24,7 +24,13 @@ _SIDEWAYS = (5, 6, 7, 8)  # the orientations that swap height and width
 
 
 def decode_picture(
-    encoded: Encoded, where: str, grey: bool = False, *, least: Grid | None = None, max_pixels: int | None = None
+    encoded: Encoded,
+    where: str,
+    grey: bool = False,
+    *,
+    least: Grid | None = None,
+    max_pixels: int | None = None,
+    out: Array | None = None,
 ) -> Array:
     """The image as uint8 of shape (3, height, width), RGB, or (1, height, width), its luma.
 
@@ -35,11 +41,13 @@ def decode_picture(
         least: (height, width) that are enough: an image of more than 16 million pixels, along both sides at least
             twice as large, is read at a lower resolution: a whole part of its own, not below `least`. None reads all.
         max_pixels: more are refused; None is `MOST_PIXELS`. Pillow's own limit is raised to it.
+        out: the array to write to and to return, where it has the shape of the image; otherwise a new one is made.
 
     Raises:
         BadSample: for what is missing, no image, truncated, corrupt, or too large.
     """
-    return read_picture(encoded, where, grey, least=least, max_pixels=max_pixels)[0]
+    with _opened(encoded, where, max_pixels) as image:
+        return _to_array(image, grey, least, out)
 
 
 def read_picture(
@@ -61,15 +69,17 @@ def picture_to_array(image: Image.Image, where: str, grey: bool = False, *, max_
         return _to_array(image, grey, None)
 
 
-def _to_array(image: Image.Image, grey: bool, least: Grid | None) -> Array:
+def _to_array(image: Image.Image, grey: bool, least: Grid | None, out: Array | None = None) -> Array:
     orientation = _orientation(image)
     enough: Image.Image = image
     if least is not None and math.prod(image.size) > _READ_WHOLE:
         enough = _reduced(image, least if orientation in _SIDEWAYS else least[::-1])
     pixels = _upright(_to_rgb(enough), orientation)
-    if grey:
-        return np.array(pixels.convert("L"))[None]
-    return np.array(np.asarray(pixels).transpose(2, 0, 1), order="C")
+    shown = np.asarray(pixels.convert("L"))[None] if grey else np.asarray(pixels).transpose(2, 0, 1)
+    if out is None or out.shape != shown.shape:
+        return np.array(shown, order="C")
+    out[...] = shown
+    return out
 
 
 def header_size(encoded: Encoded, where: str, max_pixels: int | None = None) -> tuple[int, int]:
