@@ -159,6 +159,17 @@ def test_a_machine_without_the_package_is_named_before_anything_starts(
         cluster.remove_node(node)
 
 
+def test_a_machine_that_has_left_meanwhile_is_passed_over(
+    cluster: ray.cluster_utils.Cluster, easy: Path, tmp_path: Path
+) -> None:
+    gone = cluster_connection.ClusterMachine("ab" * 28, "gone", {"CPU": 1.0})
+    with connected(cluster.address):
+        there = cluster_connection.machines_of(ray)
+        cluster_connection.check_machines(ray, [gone, *there], [job("one", easy, tmp_path)], None)
+        with pytest.raises(ArrnError, match="every machine that suits the runs has left the cluster: gone"):
+            cluster_connection.check_machines(ray, [gone], [job("one", easy, tmp_path)], None)
+
+
 def test_what_no_machine_has_is_told(cluster: ray.cluster_utils.Cluster, easy: Path, tmp_path: Path) -> None:
     one = job("one", easy, tmp_path)
     with (

@@ -177,6 +177,8 @@ def check_machines(
 ) -> None:
     """Refuses a cluster where a machine lacks arrn, a shared folder or the data, before anything is started.
 
+    A machine that has left the cluster since it was listed is passed over: Ray lists a dead machine for a while.
+
     Args:
         ray: the module, connected.
         machines: on which runs may be started.
@@ -184,7 +186,7 @@ def check_machines(
         storage: that keeps the runs' folders, None where all machines must share the folders.
 
     Raises:
-        ArrnError: names the machine and what it lacks.
+        ArrnError: names the machine and what it lacks; and where every machine has left.
     """
     roots = {job.settings.data or job.settings.dataset for job in jobs}
     folders = sorted(root for root in roots if os.path.isabs(root))
@@ -192,14 +194,21 @@ def check_machines(
     with _tokens(shared) as tokens, nullcontext() if storage is None else storage.token() as token:
         look = ray.remote(cluster_node.look_around)
         found = [_on(ray, machine, look).remote(tokens, folders, token) for machine in machines]
+        left = 0
         for machine, answer in zip(machines, found, strict=True):
             try:
                 seen = ray.get(answer, timeout=_SECONDS_TO_LOOK_AROUND)
+            except ray.exceptions.TaskUnschedulableError:
+                left += 1
+                continue
             except ray.exceptions.RayError as error:
                 raise ArrnError(
                     f"the machine {machine.host} of the cluster does not answer: {first_line(error)}"
                 ) from None
             _check(seen, storage)
+        if left == len(machines):
+            hosts = ", ".join(sorted({machine.host for machine in machines}))
+            raise ArrnError(f"every machine that suits the runs has left the cluster: {hosts}; repeat the command")
 
 
 def _on(ray: ModuleType, machine: ClusterMachine, task: Any) -> Any:
