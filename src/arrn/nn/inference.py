@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -219,8 +220,13 @@ class AboveOpenGates(nn.Module):
 
 
 @lru_cache
-def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+def _stream_of(device: torch.device, thread: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    """One for each thread: a thread that records a graph must not meet the work of another."""
+    return _stream_of(device, threading.get_ident())
 
 
 def _has_streams(x: torch.Tensor) -> bool:
